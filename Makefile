@@ -1,0 +1,37 @@
+# dittovm: `make` builds, `make demo` shows, `make check` tests; README.md lists the rest.
+ifeq ($(wildcard config.mk),)
+$(shell ./configure >&2)
+endif
+-include config.mk
+
+B ?= build
+WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(WARN) $(CFLAGS) -pthread
+LIBS := -lZydis -lZycore -lext2fs -lcom_err -lz -lzstd -llzma -llz4 -lxxhash -ljansson -pthread
+
+DIRS := base mmu devices recorder replay vmm
+LIB_SRC := $(filter-out vmm/main.c,$(foreach d,$(DIRS),$(wildcard $(d)/*.c)))
+LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
+UNIT_SRC := $(wildcard tests/unit/test_*.c)
+UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/unit/%)
+
+all: dittovm
+
+dittovm: $(B)/vmm/main.o $(B)/libditto.a
+	$(CC) $(CFLAGS) -o $@ $^ $(LIBS)
+
+$(B)/libditto.a: $(LIB_OBJ)
+	@rm -f $@
+	ar rcs $@ $^
+
+$(B)/%.o: %.c config.mk
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(B)/unit/%: $(B)/tests/unit/%.o $(B)/libditto.a
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -o $@ $^ -lcmocka $(LIBS)
+
+-include $(shell find $(B) -name '*.d' 2>/dev/null)
+.PHONY: all
+.SECONDARY:

@@ -1,0 +1,41 @@
+#ifndef DEVICES_BUS_H
+#define DEVICES_BUS_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+/*
+ * An address space (port I/O or MMIO) with device ranges that may not overlap.
+ *
+ * An access that no range covers whole reads as all ones and writes nothing, as on a PC.
+ * size is 1, 2, 4 (or 8 for MMIO); offset is relative to the range's base and offset + size never
+ * passes its end.
+ */
+struct bus_ops {
+    uint64_t (*read)(void *dev, uint64_t offset, unsigned size);
+    void (*write)(void *dev, uint64_t offset, unsigned size, uint64_t value);
+};
+
+#define BUS_MAX_RANGES 64
+
+struct bus_range {
+    uint64_t base, size;
+    const struct bus_ops *ops;
+    void *dev;
+    const char *name; /* static; shown in errors and by info */
+};
+
+struct bus {
+    struct bus_range ranges[BUS_MAX_RANGES]; /* sorted by base */
+    unsigned count;
+};
+
+/* Add a range; fails when it is empty, wraps, overlaps another or the table is full. */
+int bus_add(struct bus *bus, const struct bus_range *range, struct err *e);
+/* Remove the range that starts at base, if there is one (a PCI BAR being moved). */
+void bus_remove(struct bus *bus, uint64_t base);
+uint64_t bus_read(const struct bus *bus, uint64_t addr, unsigned size);
+void bus_write(const struct bus *bus, uint64_t addr, unsigned size, uint64_t value);
+
+#endif

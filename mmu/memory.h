@@ -1,0 +1,35 @@
+#ifndef MMU_MEMORY_H
+#define MMU_MEMORY_H
+
+#include <stdint.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+/*
+ * Guest RAM: one memfd, mapped once, laid out in guest-physical space as
+ *     [0, low_size)                 low_size <= 3 GiB
+ *     [4 GiB, 4 GiB + high_size)    when there is more
+ * so that [3 GiB, 4 GiB) stays free for PCI and the firmware's fixed addresses.
+ * File offset = GPA for low memory, GPA - 4 GiB + low_size for high memory.
+ */
+#define MEMORY_HOLE_BASE 0xc0000000ull
+#define MEMORY_HIGH_BASE 0x100000000ull
+#define PAGE_BYTES 4096u
+
+struct guest_memory {
+    int fd;
+    uint8_t *host; /* size bytes */
+    uint64_t size; /* bytes of RAM, a multiple of 2 MiB */
+    uint64_t low_size, high_size;
+};
+
+/* Make `size` bytes of zeroed RAM (16 MiB to 1 TiB, a multiple of 2 MiB); the memory is not committed
+ * until it is touched. */
+int guest_memory_create(struct guest_memory *m, uint64_t size, struct err *e);
+void guest_memory_destroy(struct guest_memory *m);
+
+/* The host address of [gpa, gpa + len), or NULL unless every byte of it is RAM and contiguous. */
+void *guest_memory_at(const struct guest_memory *m, uint64_t gpa, uint64_t len);
+
+#endif

@@ -1,0 +1,29 @@
+#ifndef VMM_MSR_H
+#define VMM_MSR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/*
+ * MSRs of the ditto-v1 CPU model. KVM handles those that are plain CPU state (syscall entry, FS/GS
+ * bases, PAT); every other access exits to us through KVM's MSR filter, so that no value depends on
+ * the host's CPU, kernel version or clock.
+ */
+#define MSR_IA32_TSC 0x10
+
+/* Needs KVM_CAP_X86_USER_SPACE_MSR and KVM_CAP_X86_MSR_FILTER (Linux 5.10). */
+int msr_filter_install(int vm_fd, struct err *e);
+
+/* The value of an MSR that exits; false means the access raises #GP in the guest. The TSC is not
+ * answered here: it is host time and comes through the recorder. */
+bool msr_model_read(uint32_t index, uint64_t *value);
+/* Whether a write to an MSR that exits is accepted (and ignored). */
+bool msr_model_write(uint32_t index, uint64_t value);
+
+/* The MSRs that make up CPU state, for digests and checkpoints; NULL-terminated by count. */
+extern const uint32_t msr_state_list[];
+extern const unsigned msr_state_count;
+
+#endif

@@ -1,0 +1,249 @@
+#include "vmm/vcpu.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "vmm/cpuid.h"
+#include "vmm/insn.h"
+
+int vcpu_create(struct vcpu *vcpu, struct vm *vm, unsigned index, unsigned count, struct err *e)
+{
+    *vcpu = (struct vcpu){.vm = vm, .index = index, .fd = -1};
+    vcpu->fd = ioctl(vm->fd, KVM_CREATE_VCPU, (unsigned long)index);
+    if (vcpu->fd < 0)
+        return err_set(e, STATUS_ERROR, "KVM cannot create vCPU %u: %s", index, strerror(errno));
+    void *run = mmap(NULL, (size_t)vm->run_size, PROT_READ | PROT_WRITE, MAP_SHARED, vcpu->fd, 0);
+    if (run == MAP_FAILED) {
+        err_set(e, STATUS_ERROR, "cannot map vCPU %u: %s", index, strerror(errno));
+        vcpu_destroy(vcpu);
+        return -1;
+    }
+    vcpu->run = run;
+    vcpu->regs = &vcpu->run->s.regs.regs;
+    vcpu->run->kvm_valid_regs = KVM_SYNC_X86_REGS;
+    if (cpuid_install_ditto_v1(vcpu->fd, index, count, e) < 0) {
+        vcpu_destroy(vcpu);
+        return -1;
+    }
+    return 0;
+}
+
+void vcpu_destroy(struct vcpu *vcpu)
+{
+    if (vcpu->run)
+        munmap(vcpu->run, (size_t)vcpu->vm->run_size);
+    if (vcpu->fd >= 0)
+        close(vcpu->fd);
+    *vcpu = (struct vcpu){.fd = -1};
+}
+
+static void set_debug(struct vcpu *vcpu, unsigned control)
+{
+    struct kvm_guest_debug debug = {.control = control};
+    int rc = ioctl(vcpu->fd, KVM_SET_GUEST_DEBUG, &debug);
+
+    assert(rc == 0);
+}
+
+/*
+ * AMD's VMRUN as emulated by QEMU does not reload the interrupt shadow, so a window can open one
+ * instruction early, right behind STI; real hardware never shows this. One step from there brings
+ * both kinds of host to the same instruction. An exit in that step replaces the window exit: it is
+ * a sync point of its own, and the window stays wanted.
+ */
+static int leave_sti_shadow(struct vcpu *vcpu)
+{
+    struct kvm_run *run = vcpu->run;
+    uint8_t before;
+
+    while (run->exit_reason == KVM_EXIT_IRQ_WINDOW_OPEN &&
+           insn_read(vcpu, vcpu->regs->rip - 1, &before, 1) == 1 && before == 0xfb) {
+        run->request_interrupt_window = 0;
+        set_debug(vcpu, KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP);
+        int rc = ioctl(vcpu->fd, KVM_RUN, 0);
+        set_debug(vcpu, 0);
+        run->request_interrupt_window = 1;
+        if (rc < 0) /* a kick got in first: nothing has run, the step is still to be done */ {
+            if (errno != EINTR)
+                return -1;
+            run->immediate_exit = 0;
+            run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
+        } else if (run->exit_reason == KVM_EXIT_DEBUG) {
+            run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
+        }
+    }
+    return 0;
+}
+
+/* The one exit switch. */
+static int classify(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
+{
+    struct kvm_run *run = vcpu->run;
+
+    *exit = (struct vcpu_exit){.kind = EXIT_FAILED};
+    switch (run->exit_reason) {
+    case KVM_EXIT_IO:
+        exit->kind = run->io.direction == KVM_EXIT_IO_OUT ? EXIT_PIO_OUT : EXIT_PIO_IN;
+        exit->at = run->io.port;
+        exit->size = run->io.size;
+        exit->count = run->io.count;
+        exit->data = (uint8_t *)run + run->io.data_offset;
+        if (exit->kind == EXIT_PIO_IN && exit->at == RDTSC_PORT && exit->size == 4)
+            exit->kind = EXIT_RDTSC;
+        return 0;
+    case KVM_EXIT_MMIO:
+        exit->kind = run->mmio.is_write ? EXIT_MMIO_WRITE : EXIT_MMIO_READ;
+        exit->at = run->mmio.phys_addr;
+        exit->size = run->mmio.len;
+        exit->count = 1;
+        exit->data = run->mmio.data;
+        return 0;
+    case KVM_EXIT_HLT:
+        exit->kind = EXIT_HLT;
+        return 0;
+    case KVM_EXIT_IRQ_WINDOW_OPEN:
+        exit->kind = EXIT_WINDOW;
+        return 0;
+    case KVM_EXIT_X86_RDMSR:
+    case KVM_EXIT_X86_WRMSR:
+        exit->kind = run->exit_reason == KVM_EXIT_X86_RDMSR ? EXIT_RDMSR : EXIT_WRMSR;
+        exit->at = run->msr.index;
+        exit->size = 8;
+        exit->count = 1;
+        exit->data = (uint8_t *)&run->msr.data;
+        return 0;
+    case KVM_EXIT_SHUTDOWN:
+        exit->kind = EXIT_SHUTDOWN;
+        return 0;
+    case KVM_EXIT_DEBUG:
+        exit->kind = EXIT_STEP;
+        return 0;
+    case KVM_EXIT_INTR:
+        exit->kind = EXIT_KICK;
+        return 0;
+    case KVM_EXIT_INTERNAL_ERROR:
+        return err_set(e, STATUS_ERROR,
+                       "this KVM cannot run the guest (internal error %u at rip %#llx); see "
+                       "'dittovm doctor', or give --host emulated",
+                       run->internal.suberror, (unsigned long long)vcpu->regs->rip);
+    case KVM_EXIT_FAIL_ENTRY:
+        return err_set(e, STATUS_ERROR, "KVM cannot enter the guest: hardware reason %#llx",
+                       (unsigned long long)run->fail_entry.hardware_entry_failure_reason);
+    default:
+        return err_set(e, STATUS_ERROR, "unexpected KVM exit %u at rip %#llx", run->exit_reason,
+                       (unsigned long long)vcpu->regs->rip);
+    }
+}
+
+int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
+{
+    struct kvm_run *run = vcpu->run;
+    int rc = ioctl(vcpu->fd, KVM_RUN, 0);
+
+    run->immediate_exit = 0;
+    if (rc < 0) {
+        *exit = (struct vcpu_exit){.kind = EXIT_KICK};
+        if (errno == EINTR || errno == EAGAIN)
+            return 0;
+        exit->kind = EXIT_FAILED;
+        return err_set(e, STATUS_ERROR, "KVM_RUN: %s", strerror(errno));
+    }
+    if (run->exit_reason == KVM_EXIT_IRQ_WINDOW_OPEN && leave_sti_shadow(vcpu) < 0) {
+        exit->kind = EXIT_FAILED;
+        return err_set(e, STATUS_ERROR, "KVM_RUN: %s", strerror(errno));
+    }
+    return classify(vcpu, exit, e);
+}
+
+int vcpu_complete(struct vcpu *vcpu, struct err *e)
+{
+    vcpu->run->immediate_exit = 1;
+    int rc = ioctl(vcpu->fd, KVM_RUN, 0);
+    vcpu->run->immediate_exit = 0;
+    if (rc < 0 && errno == EINTR)
+        return 0;
+    return err_set(e, STATUS_ERROR, "KVM did not finish an instruction: %s",
+                   rc < 0 ? strerror(errno) : "it ran on");
+}
+
+void vcpu_kick(struct vcpu *vcpu)
+{
+    vcpu->run->immediate_exit = 1;
+}
+
+void vcpu_finish_rdtsc(struct vcpu *vcpu, const struct vcpu_exit *exit, uint64_t value)
+{
+    uint32_t low = (uint32_t)value;
+
+    assert(exit->kind == EXIT_RDTSC);
+    memcpy(exit->data, &low, sizeof low); /* becomes RAX when KVM completes the IN */
+    vcpu->regs->rdx = value >> 32;
+    vcpu->run->kvm_dirty_regs |= KVM_SYNC_X86_REGS;
+}
+
+void vcpu_finish_msr(struct vcpu *vcpu, uint64_t value, bool fault)
+{
+    vcpu->run->msr.data = value;
+    vcpu->run->msr.error = fault;
+}
+
+bool vcpu_interruptible(const struct vcpu *vcpu)
+{
+    return vcpu->run->ready_for_interrupt_injection && vcpu->run->if_flag;
+}
+
+void vcpu_inject(struct vcpu *vcpu, uint8_t vector)
+{
+    struct kvm_interrupt interrupt = {.irq = vector};
+    int rc = ioctl(vcpu->fd, KVM_INTERRUPT, &interrupt);
+
+    assert(rc == 0);
+}
+
+void vcpu_want_window(struct vcpu *vcpu, bool want)
+{
+    vcpu->run->request_interrupt_window = want;
+}
+
+void vcpu_set_regs(struct vcpu *vcpu, const struct kvm_regs *regs)
+{
+    int rc = ioctl(vcpu->fd, KVM_SET_REGS, regs);
+
+    assert(rc == 0);
+    if (regs != vcpu->regs)
+        *vcpu->regs = *regs;
+    vcpu->run->kvm_dirty_regs &= ~(uint64_t)KVM_SYNC_X86_REGS;
+}
+
+void vcpu_get_sregs(struct vcpu *vcpu, struct kvm_sregs *sregs)
+{
+    int rc = ioctl(vcpu->fd, KVM_GET_SREGS, sregs);
+
+    assert(rc == 0);
+}
+
+void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs)
+{
+    int rc = ioctl(vcpu->fd, KVM_SET_SREGS, sregs);
+
+    assert(rc == 0);
+}
+
+void vcpu_step(struct vcpu *vcpu, bool on)
+{
+    if (on != vcpu->stepping || on)
+        set_debug(vcpu, on ? KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP : 0);
+    vcpu->stepping = on;
+}
+
+unsigned vcpu_cpl(struct vcpu *vcpu)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    return sregs.ss.dpl;
+}

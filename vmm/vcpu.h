@@ -1,0 +1,89 @@
+#ifndef VMM_VCPU_H
+#define VMM_VCPU_H
+
+#include <linux/kvm.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "vmm/vm.h"
+
+/*
+ * One virtual CPU, and the one place where KVM_RUN is called and its exits are told apart. What an
+ * exit *means* is for the caller: the machine (recording) or the player (replay). Both see the same
+ * struct vcpu_exit for the same guest instruction; that is what makes them comparable.
+ */
+enum exit_kind {
+    /* Sync points: exits the guest causes by itself, at the same instruction in every run. The
+     * values are part of the recording format. */
+    EXIT_PIO_IN = 1,    /* at: port; data: to be filled, size * count bytes */
+    EXIT_PIO_OUT = 2,   /* at: port; data: size * count bytes */
+    EXIT_MMIO_READ = 3, /* at: GPA; data: to be filled, size bytes */
+    EXIT_MMIO_WRITE = 4,
+    EXIT_HLT = 5,
+    EXIT_WINDOW = 6, /* interrupts can be injected, as was asked for with vcpu_want_window() */
+    EXIT_RDMSR = 7,  /* at: index; answer with vcpu_finish_msr() */
+    EXIT_WRMSR = 8,
+    EXIT_RDTSC = 9,     /* a patched RDTSC; answer with vcpu_finish_rdtsc() */
+    EXIT_TRAP = 10,     /* the #GP hook (vmm/gphook.h); set by the hook, not by vcpu_run() */
+    EXIT_SHUTDOWN = 11, /* triple fault */
+    EXIT_FORCED = 12,   /* a forced point; set by the clock, not by vcpu_run() */
+    EXIT_SYNC_LAST = EXIT_FORCED,
+    /* Exits that the guest does not notice and a recording does not contain. */
+    EXIT_KICK = 32, /* vcpu_kick() or a signal */
+    EXIT_STEP = 33, /* one instruction was stepped, or a hardware breakpoint was hit */
+    EXIT_FAILED = 34,
+};
+
+struct vcpu_exit {
+    enum exit_kind kind;
+    uint64_t at;
+    unsigned size, count;
+    uint8_t *data; /* inside kvm_run, valid until the next vcpu_run() */
+};
+
+/* The port whose 4-byte read stands for a patched RDTSC (E5 ib has the length of 0F 31). */
+#define RDTSC_PORT 0xe1
+
+struct vcpu {
+    struct vm *vm;
+    unsigned index;
+    int fd;
+    struct kvm_run *run;
+    struct kvm_regs *regs; /* registers of the last exit, in kvm_run; change by vcpu_set_regs() */
+    bool stepping;
+};
+
+int vcpu_create(struct vcpu *vcpu, struct vm *vm, unsigned index, unsigned count, struct err *e);
+void vcpu_destroy(struct vcpu *vcpu);
+
+/* Run until the next exit. Returns 0, or -1 when KVM failed (exit->kind is then EXIT_FAILED). */
+int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e);
+/* Let KVM finish a half-done PIO or MMIO instruction, without running on: after it the registers
+ * are those behind the instruction. */
+int vcpu_complete(struct vcpu *vcpu, struct err *e);
+/* Make the current or next vcpu_run() return EXIT_KICK. Async-signal-safe. */
+void vcpu_kick(struct vcpu *vcpu);
+
+/* After EXIT_RDTSC: the 64-bit value the guest reads. */
+void vcpu_finish_rdtsc(struct vcpu *vcpu, const struct vcpu_exit *exit, uint64_t value);
+/* After EXIT_RDMSR/EXIT_WRMSR: the value (reads), or fault = #GP. */
+void vcpu_finish_msr(struct vcpu *vcpu, uint64_t value, bool fault);
+
+/* Whether an interrupt may be injected at this very point. */
+bool vcpu_interruptible(const struct vcpu *vcpu);
+/* Inject an external interrupt; it is taken before the next instruction. */
+void vcpu_inject(struct vcpu *vcpu, uint8_t vector);
+/* Ask for EXIT_WINDOW as soon as the guest can take an interrupt, or stop asking. */
+void vcpu_want_window(struct vcpu *vcpu, bool want);
+
+/* The calls below are ioctls on a live vCPU and assert that they succeed. */
+void vcpu_set_regs(struct vcpu *vcpu, const struct kvm_regs *regs);
+void vcpu_get_sregs(struct vcpu *vcpu, struct kvm_sregs *sregs);
+void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs);
+/* Single-step from the current RIP on (set RIP first: KVM remembers the RIP of this moment). */
+void vcpu_step(struct vcpu *vcpu, bool on);
+/* Current privilege level of the last exit, 0 or 3. */
+unsigned vcpu_cpl(struct vcpu *vcpu);
+
+#endif

@@ -1,0 +1,25 @@
+#ifndef VMM_VM_H
+#define VMM_VM_H
+
+#include "base/err.h"
+#include "mmu/memory.h"
+
+/*
+ * One KVM virtual machine on stock KVM, configured so that nothing reaches the guest behind our
+ * back: no in-kernel irqchip, PIT, irqfd, ioeventfd or kvmclock (ARCHITECTURE.md, "The boundary"),
+ * and every MSR that is not plain CPU state exits to us.
+ */
+struct vm {
+    int kvm_fd, fd;
+    long run_size; /* bytes of the mmap'ed struct kvm_run */
+    struct guest_memory memory;
+};
+
+/* Open /dev/kvm and check its API version. Returns the file descriptor, or -1. */
+int kvm_open(struct err *e);
+
+/* Make a VM with `memory_size` bytes of RAM (see mmu/memory.h for its range). */
+int vm_create(struct vm *vm, uint64_t memory_size, struct err *e);
+void vm_destroy(struct vm *vm);
+
+#endif
