@@ -5,6 +5,13 @@ endif
 -include config.mk
 
 B ?= build
+# Commands are shown with V=1.
+ifneq ($(V),1)
+Q := @
+SHOW = @printf '%-6s %s\n'
+else
+SHOW = @true
+endif
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(WARN) $(CFLAGS) -pthread
 LIBS := -lZydis -lZycore -lext2fs -lcom_err -lz -lzstd -llzma -llz4 -lxxhash -ljansson -pthread
@@ -18,19 +25,22 @@ UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/unit/%)
 all: dittovm
 
 dittovm: $(B)/vmm/main.o $(B)/libditto.a
-	$(CC) $(CFLAGS) -o $@ $^ $(LIBS)
+	$(SHOW) LINK $@
+	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(LIBS)
 
 $(B)/libditto.a: $(LIB_OBJ)
 	@rm -f $@
-	ar rcs $@ $^
+	$(Q)ar rcs $@ $^
 
 $(B)/%.o: %.c config.mk
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(SHOW) CC $<
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(B)/unit/%: $(B)/tests/unit/%.o $(B)/libditto.a
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -o $@ $^ -lcmocka $(LIBS)
+	$(SHOW) LINK $@
+	$(Q)$(CC) $(CFLAGS) -o $@ $^ -lcmocka $(LIBS)
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 .PHONY: all

@@ -1,8 +1,9 @@
 #ifndef MMU_MEMORY_H
 #define MMU_MEMORY_H
 
-#include <stdint.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -31,5 +32,17 @@ void guest_memory_destroy(struct guest_memory *m);
 
 /* The host address of [gpa, gpa + len), or NULL unless every byte of it is RAM and contiguous. */
 void *guest_memory_at(const struct guest_memory *m, uint64_t gpa, uint64_t len);
+
+/*
+ * The next run of pages at or after *start (a byte offset into m->host) that were ever touched: the
+ * others are zero, and reading them would allocate them. False when there is none.
+ */
+bool guest_memory_touched(const struct guest_memory *m, uint64_t *start, uint64_t *end);
+
+/* The GPA of a byte offset into m->host. */
+static inline uint64_t guest_memory_gpa(const struct guest_memory *m, uint64_t offset)
+{
+    return offset < m->low_size ? offset : offset - m->low_size + MEMORY_HIGH_BASE;
+}
 
 #endif

@@ -40,7 +40,8 @@ enum {
 };
 #define ECX_HYPERVISOR (1u << 31)
 
-/* AMD family 0x14: of all families the one for which Linux has the fewest quirks and mitigations. */
+/* AMD family 0x14: of all families the one for which Linux has the fewest quirks and mitigations.
+ */
 #define SIGNATURE 0x00500f10u
 
 #define TEXT4(a, b, c, d)                                                                          \
@@ -63,10 +64,8 @@ int cpuid_install_ditto_v1(int vcpu_fd, unsigned cpu_index, unsigned cpu_count, 
     } cpuid = {0};
     unsigned n = 0;
 #define LEAF(number, a, b, c, d)                                                                   \
-    cpuid.leaf[n++] = (struct kvm_cpuid_entry2)                                                    \
-    {                                                                                              \
-        .function = (number), .eax = (a), .ebx = (b), .ecx = (c), .edx = (d)                       \
-    }
+    cpuid.leaf[n++] = (struct kvm_cpuid_entry2){                                                   \
+        .function = (number), .eax = (a), .ebx = (b), .ecx = (c), .edx = (d)}
 
     LEAF(0, 7, TEXT4('A', 'u', 't', 'h'), TEXT4('c', 'A', 'M', 'D'), TEXT4('e', 'n', 't', 'i'));
     LEAF(1, SIGNATURE, cpu_index << 24 | cpu_count << 16 | 8 << 8,
@@ -78,13 +77,15 @@ int cpuid_install_ditto_v1(int vcpu_fd, unsigned cpu_index, unsigned cpu_count, 
          TEXT4('v', '1', 0, 0));
     LEAF(0x80000000, 0x80000008, TEXT4('A', 'u', 't', 'h'), TEXT4('c', 'A', 'M', 'D'),
          TEXT4('e', 'n', 't', 'i'));
-    LEAF(0x80000001, SIGNATURE, 0, 1 /* LAHF */, EDX_SHARED | 1u << 20 /* NX */ | 1u << 29 /* LM */);
+    LEAF(0x80000001, SIGNATURE, 0, 1 /* LAHF */,
+         EDX_SHARED | 1u << 20 /* NX */ | 1u << 29 /* LM */);
     for (unsigned i = 0; i < 3; i++) {
         LEAF(0x80000002 + i, 0, 0, 0, 0);
         put_text(&cpuid.leaf[n - 1], brand + 16 * i);
     }
-    LEAF(0x80000005, 0xff08ff08, 0xff20ff20, 0x20080140, 0x20080140); /* L1: 32 KiB, 64-byte lines */
-    LEAF(0x80000006, 0, 0x42004200, 0x02008140, 0);                   /* L2: 512 KiB */
+    LEAF(0x80000005, 0xff08ff08, 0xff20ff20, 0x20080140,
+         0x20080140);                               /* L1: 32 KiB, 64-byte lines */
+    LEAF(0x80000006, 0, 0x42004200, 0x02008140, 0); /* L2: 512 KiB */
     LEAF(0x80000007, 0, 0, 0, 0);
     LEAF(0x80000008, 39 | 48 << 8, 0, cpu_count - 1, 0);
 #undef LEAF

@@ -7,7 +7,8 @@
 
 const uint32_t msr_state_list[] = {
     0x174,      0x175,      0x176,      0x277, /* SYSENTER_CS/ESP/EIP, PAT */
-    0xc0000080, 0xc0000081, 0xc0000082, 0xc0000083, 0xc0000084, /* EFER, STAR, LSTAR, CSTAR, SFMASK */
+    0xc0000080, 0xc0000081, 0xc0000082, 0xc0000083,
+    0xc0000084,                         /* EFER, STAR, LSTAR, CSTAR, SFMASK */
     0xc0000100, 0xc0000101, 0xc0000102, /* FS_BASE, GS_BASE, KERNEL_GS_BASE */
 };
 const unsigned msr_state_count = sizeof msr_state_list / sizeof *msr_state_list;
@@ -32,8 +33,7 @@ int msr_filter_install(int vm_fd, struct err *e)
             },
     };
 
-    if (ioctl(vm_fd, KVM_ENABLE_CAP, &cap) < 0 ||
-        ioctl(vm_fd, KVM_X86_SET_MSR_FILTER, &filter) < 0)
+    if (ioctl(vm_fd, KVM_ENABLE_CAP, &cap) < 0 || ioctl(vm_fd, KVM_X86_SET_MSR_FILTER, &filter) < 0)
         return err_set(e, STATUS_ERROR,
                        "this KVM has no MSR filter (%s); Linux 5.10 or later is needed",
                        strerror(errno));
@@ -45,15 +45,15 @@ static const struct {
     uint32_t index;
     uint64_t value;
 } model[] = {
-    {0x0000001b, 0},                  /* IA32_APIC_BASE: no local APIC */
-    {0x0000008b, 0x01000000},         /* microcode patch level */
-    {0xc0010015, 1ull << 24},         /* HWCR: TscFreqSel */
-    {0xc001001f, 0},                  /* NB_CFG */
-    {0xc0010055, 0},                  /* interrupt pending message: no C1E */
-    {0xc0010010, 0},                  /* SYSCFG */
-    {0xc0010117, 0},                  /* VM_HSAVE_PA */
-    {0xc0011029, 0x2},                /* DE_CFG: LFENCE is serialising */
-    {0xc001102a, 0},                  /* BU_CFG2 */
+    {0x0000001b, 0},          /* IA32_APIC_BASE: no local APIC */
+    {0x0000008b, 0x01000000}, /* microcode patch level */
+    {0xc0010015, 1ull << 24}, /* HWCR: TscFreqSel */
+    {0xc001001f, 0},          /* NB_CFG */
+    {0xc0010055, 0},          /* interrupt pending message: no C1E */
+    {0xc0010010, 0},          /* SYSCFG */
+    {0xc0010117, 0},          /* VM_HSAVE_PA */
+    {0xc0011029, 0x2},        /* DE_CFG: LFENCE is serialising */
+    {0xc001102a, 0},          /* BU_CFG2 */
 };
 
 bool msr_model_read(uint32_t index, uint64_t *value)

@@ -1,0 +1,107 @@
+#!/bin/sh
+# The one place that names the Debian packages dittovm needs, and installs those that are missing.
+# --help lists the groups.
+set -eu
+
+# Compile dittovm and its guest programs. The -dev packages pull in their libraries.
+build='gcc libc6-dev make zlib1g-dev libxxhash-dev libzydis-dev libext2fs-dev libjansson-dev
+    libzstd-dev liblzma-dev liblz4-dev libcmocka-dev'
+# Run it: the emulated KVM host for machines without usable virtualization, and its kernel's
+# decompressors.
+run='qemu-system-x86 xz-utils zstd lz4'
+# Make the small disk image and initial ram disks.
+image='e2fsprogs busybox-static cpio zstd'
+# Tests besides the unit tests, which need only "build".
+test='bats gdb'
+# A full Debian guest image, which only the long tests use.
+debian='debootstrap e2fsprogs'
+# Tools for those who change dittovm: formatting and shell checks.
+develop='clang-format shellcheck'
+
+usage() {
+    cat <<EOT
+usage: install-deps.sh [--check | --list] [GROUP...]
+  GROUP    build, run, image, test, debian, develop, or
+           demo (build run image) or check (demo test debian develop); default: demo
+  --check  print the missing packages, install nothing; exit 1 when one is missing
+  --list   print every group's packages
+EOT
+}
+
+# group_packages GROUP: its packages on one line; fails on an unknown name.
+group_packages() {
+    case $1 in
+    build) echo $build ;;
+    run) echo $run ;;
+    image) echo $image ;;
+    test) echo $test ;;
+    debian) echo $debian ;;
+    develop) echo $develop ;;
+    demo) echo $build $run $image ;;
+    check) echo $build $run $image $test $debian $develop ;;
+    *)
+        echo "install-deps: no group '$1' (see --help)" >&2
+        return 2
+        ;;
+    esac
+}
+
+# missing_packages PACKAGE...: those that dpkg does not hold as installed, each once.
+missing_packages() {
+    for package in $(printf '%s\n' "$@" | sort -u); do
+        state=$(dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | head -n 1)
+        [ "$state" = installed ] || printf '%s ' "$package"
+    done
+}
+
+mode=install groups=
+for arg; do
+    case $arg in
+    --check) mode=check ;;
+    --list) mode=list ;;
+    -h | --help) usage && exit 0 ;;
+    -*)
+        echo "install-deps: unknown option '$arg' (see --help)" >&2
+        exit 2
+        ;;
+    *) groups="$groups $arg" ;;
+    esac
+done
+
+if [ $mode = list ]; then
+    for group in ${groups:-build run image test debian develop}; do
+        packages=$(group_packages "$group") || exit 2
+        printf '%-8s %s\n' "$group:" "$packages"
+    done
+    exit 0
+fi
+
+if ! command -v dpkg-query >/dev/null; then
+    echo "install-deps: this is not a Debian system; install the equivalents of 'install-deps.sh" \
+        "--list' yourself" >&2
+    exit 1
+fi
+wanted=
+for group in ${groups:-demo}; do
+    packages=$(group_packages "$group") || exit 2
+    wanted="$wanted $packages"
+done
+missing=$(missing_packages $wanted)
+missing=${missing% }
+[ -n "$missing" ] || exit 0
+if [ $mode = check ]; then
+    echo "$missing"
+    exit 1
+fi
+if [ "$(id -u)" != 0 ]; then
+    echo "install-deps: not installed: $missing; run: sudo $0$groups" >&2
+    exit 1
+fi
+
+export DEBIAN_FRONTEND=noninteractive
+# Package lists are fetched only if there are none or they are too old to be served any more.
+apt-get install -y -q --no-install-recommends $missing ||
+    { apt-get update -q && apt-get install -y -q --no-install-recommends $missing; } || {
+        echo "install-deps: apt-get could not install: $missing; its messages are above" >&2
+        exit 1
+    }

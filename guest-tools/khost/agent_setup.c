@@ -1,0 +1,220 @@
+/* The machine around the command: modules, network, clock, random seed, file systems. */
+#include "guest-tools/khost/agent.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/random.h>
+#include <net/if.h>
+#include <net/route.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void must_mount(const char *what, const char *where, const char *type, unsigned long flags,
+                       const char *options)
+{
+    if (mount(what, where, type, flags, options) != 0)
+        agent_fail("cannot mount %s on %s: %s", type, where, strerror(errno));
+}
+
+void setup_early_mounts(void)
+{
+    must_mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
+    int console = open("/dev/console", O_RDWR);
+    for (int fd = 0; console >= 0 && fd < 3; fd++)
+        dup2(console, fd);
+    if (console > 2)
+        close(console);
+    must_mount("proc", "/proc", "proc", 0, NULL);
+    must_mount("sysfs", "/sys", "sysfs", 0, NULL);
+}
+
+void setup_modules(void)
+{
+    FILE *order = fopen("/lib/order", "re");
+    char name[64], path[96];
+    while (order && fscanf(order, "%63s", name) == 1) {
+        snprintf(path, sizeof path, "/lib/%s.ko", name);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        /* One that is missed shows itself later, in what needs it. */
+        if (fd < 0 || syscall(SYS_finit_module, fd, "", 0) != 0)
+            fprintf(stderr, "khost: module %s: %s\n", name, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+    }
+    if (order)
+        fclose(order);
+}
+
+static void set_address(struct sockaddr *a, const char *text)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET};
+    inet_aton(text, &in.sin_addr);
+    memcpy(a, &in, sizeof in);
+}
+
+/* QEMU's user network: we are 10.0.2.15/24, the way out is 10.0.2.2. */
+void setup_network(void)
+{
+    int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+    struct ifreq eth = {.ifr_name = "eth0"};
+    struct rtentry route = {.rt_flags = RTF_UP | RTF_GATEWAY};
+
+    ioctl(s, SIOCSIFFLAGS, &lo);
+    set_address(&eth.ifr_addr, "10.0.2.15");
+    bool ok = ioctl(s, SIOCSIFADDR, &eth) == 0;
+    set_address(&eth.ifr_addr, "255.255.255.0");
+    ok = ok && ioctl(s, SIOCSIFNETMASK, &eth) == 0;
+    eth.ifr_flags = IFF_UP | IFF_RUNNING;
+    ok = ok && ioctl(s, SIOCSIFFLAGS, &eth) == 0;
+    set_address(&route.rt_dst, "0.0.0.0");
+    set_address(&route.rt_genmask, "0.0.0.0");
+    set_address(&route.rt_gateway, "10.0.2.2");
+    ok = ok && ioctl(s, SIOCADDRT, &route) == 0;
+    if (!ok)
+        fprintf(stderr, "khost: network: %s\n", strerror(errno));
+    close(s);
+}
+
+/* Without it getrandom() would block for a second: this CPU has no RDRAND on purpose. */
+static void seed_random(const struct request *r)
+{
+    struct {
+        struct rand_pool_info info;
+        uint8_t seed[KHOST_SEED_BYTES];
+    } pool = {.info = {.entropy_count = 8 * KHOST_SEED_BYTES, .buf_size = KHOST_SEED_BYTES}};
+    memcpy(pool.info.buf, r->seed, sizeof r->seed);
+    int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
+    if (fd < 0 || ioctl(fd, RNDADDENTROPY, &pool) != 0)
+        fprintf(stderr, "khost: random seed: %s\n", strerror(errno));
+    close(fd);
+}
+
+static void write_file(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, text, strlen(text)) < 0)
+        fprintf(stderr, "khost: %s: %s\n", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+}
+
+static char *under_root(const char *path)
+{
+    size_t size = strlen(NEW_ROOT) + strlen(path) + 1;
+    char *full = malloc(size);
+    if (!full)
+        agent_fail("out of memory");
+    snprintf(full, size, "%s%s", NEW_ROOT, path);
+    return full;
+}
+
+/* mkdir -p; needed only where a fresh file system hides the outer directory (/dev/shm, /tmp). */
+static void make_directories(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0755);
+        *slash = '/';
+    }
+    mkdir(path, 0755);
+}
+
+/*
+ * cache=mmap: shared file mappings work and nothing else is cached, so what the command writes and
+ * what happens outside meanwhile are seen on both sides (cache=none has no shared mappings).
+ */
+static void mount_rw(const struct request *r, size_t index)
+{
+    char tag[32];
+    snprintf(tag, sizeof tag, "%s%zu", KHOST_RW_TAG, index);
+    char *where = under_root(r->rw_dirs[index]);
+    if (access(where, F_OK) != 0)
+        make_directories(where);
+    must_mount(tag, where, "9p", 0,
+               "trans=virtio,version=9p2000.L,msize=512000,cache=mmap,access=client");
+    free(where);
+}
+
+static void mount_devices(void)
+{
+    mkdir(NEW_ROOT "/dev/pts", 0755);
+    mkdir(NEW_ROOT "/dev/shm", 01777);
+    must_mount("devpts", NEW_ROOT "/dev/pts", "devpts", 0, "mode=620,ptmxmode=666");
+    must_mount("tmpfs", NEW_ROOT "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
+    unlink("/dev/ptmx");
+    if (symlink("pts/ptmx", "/dev/ptmx") || symlink("/proc/self/fd", "/dev/fd") ||
+        symlink("/proc/self/fd/0", "/dev/stdin") || symlink("/proc/self/fd/1", "/dev/stdout") ||
+        symlink("/proc/self/fd/2", "/dev/stderr"))
+        fprintf(stderr, "khost: /dev links: %s\n", strerror(errno));
+    if (chmod("/dev/kvm", 0666) != 0)
+        agent_fail("there is no /dev/kvm inside (%s)", strerror(errno));
+    /* The caller's uid shall be able to do here what root can: page ownership needs userfaultfd. */
+    chmod("/dev/userfaultfd", 0666);
+    write_file("/proc/sys/vm/unprivileged_userfaultfd", "1");
+}
+
+/* /tmp shows the outer files, and what is written there is gone afterwards. */
+static void mount_tmp(void)
+{
+    mkdir("/scratch", 0755);
+    must_mount("tmpfs", "/scratch", "tmpfs", 0, "mode=755");
+    mkdir("/scratch/work", 0755);
+    mkdir("/scratch/upper", 0755);
+    chmod("/scratch/upper", 01777);
+    if (mount("overlay", NEW_ROOT "/tmp", "overlay", MS_NOSUID | MS_NODEV,
+              "lowerdir=" NEW_ROOT "/tmp,upperdir=/scratch/upper,workdir=/scratch/work") != 0)
+        fprintf(stderr, "khost: /tmp stays read-only: %s\n", strerror(errno));
+}
+
+void setup_machine(const struct request *r)
+{
+    struct timespec now = {.tv_sec = (time_t)r->seconds, .tv_nsec = r->nanoseconds};
+    clock_settime(CLOCK_REALTIME, &now);
+    seed_random(r);
+
+    must_mount(KHOST_ROOT_TAG, NEW_ROOT, "9p", MS_RDONLY,
+               "trans=virtio,version=9p2000.L,msize=512000,cache=loose,access=client");
+    bool own_tmp = false;
+    for (size_t i = 0; r->rw_dirs[i]; i++) {
+        if (strcmp(r->rw_dirs[i], "/") == 0)
+            mount_rw(r, i);
+        if (strcmp(r->rw_dirs[i], "/") == 0 || strcmp(r->rw_dirs[i], "/tmp") == 0)
+            own_tmp = true;
+    }
+    must_mount("proc", NEW_ROOT "/proc", "proc", 0, NULL);
+    must_mount("sysfs", NEW_ROOT "/sys", "sysfs", 0, NULL);
+    must_mount("devtmpfs", NEW_ROOT "/dev", "devtmpfs", 0, NULL);
+    mount_devices();
+    if (!own_tmp)
+        mount_tmp();
+    for (size_t i = 0; r->rw_dirs[i]; i++)
+        if (strcmp(r->rw_dirs[i], "/") != 0)
+            mount_rw(r, i);
+}
+
+void setup_flush(const struct request *r)
+{
+    /* What the command left running would keep files open, and ends with the machine anyway. */
+    kill(-1, SIGKILL);
+    while (wait(NULL) > 0)
+        continue;
+    sync();
+    for (size_t i = 0; r->rw_dirs[i]; i++) {
+        char *where = under_root(r->rw_dirs[i]);
+        if (strcmp(r->rw_dirs[i], "/") != 0 && umount(where) != 0)
+            fprintf(stderr, "khost: umount %s: %s\n", where, strerror(errno));
+        free(where);
+    }
+}

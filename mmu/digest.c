@@ -1,0 +1,55 @@
+#include "mmu/digest.h"
+
+#include <stdbool.h>
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "mmu/walk.h"
+
+#define WORDS (PAGE_BYTES / 8)
+
+/* Bits 51..39 and 58..52: zero in every entry of a guest with 39 physical address bits, apart from
+ * what Linux keeps in the ignored bits. */
+#define ENTRY_MUST_BE_ZERO 0x000fff8000000000ull
+
+static bool looks_like_page_table(const uint64_t *words)
+{
+    bool any = false;
+
+    for (unsigned i = 0; i < WORDS; i++) {
+        if (!(words[i] & PTE_PRESENT))
+            continue;
+        if (words[i] & ENTRY_MUST_BE_ZERO)
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+uint64_t page_digest(const void *page, uint64_t gfn)
+{
+    uint64_t words[WORDS], all = 0;
+
+    memcpy(words, page, sizeof words);
+    for (unsigned i = 0; i < WORDS; i++)
+        all |= words[i];
+    if (!all)
+        return 0;
+    if (looks_like_page_table(words)) {
+        for (unsigned i = 0; i < WORDS; i++)
+            if (words[i] & PTE_PRESENT)
+                words[i] &= ~(PTE_ACCESSED | PTE_DIRTY);
+    }
+    return XXH3_64bits_withSeed(words, sizeof words, gfn);
+}
+
+uint64_t memory_digest(const struct guest_memory *m)
+{
+    uint64_t sum = 0, start = 0, end;
+
+    for (; guest_memory_touched(m, &start, &end); start = end)
+        for (uint64_t at = start; at < end; at += PAGE_BYTES)
+            sum += page_digest(m->host + at, guest_memory_gpa(m, at) / PAGE_BYTES);
+    return sum;
+}

@@ -1,0 +1,22 @@
+#ifndef MMU_DIGEST_H
+#define MMU_DIGEST_H
+
+#include <stdint.h>
+
+#include "mmu/memory.h"
+
+/*
+ * A digest of all guest RAM that is equal for equal memory, whether or not the host has allocated a
+ * page: the sum over all non-zero pages of XXH3-64(page, seed = GFN). Being a sum it can be updated
+ * page by page.
+ *
+ * Accessed and Dirty bits of page-table entries depend on what the TLB held, which no recording can
+ * control (docs/nondeterminism.md), so they are masked in pages that look like page tables: every
+ * odd 64-bit word is a present entry that points into RAM or is reserved-bit clean.
+ */
+uint64_t memory_digest(const struct guest_memory *m);
+
+/* The part of the digest that one page contributes; 0 for a zero page. */
+uint64_t page_digest(const void *page, uint64_t gfn);
+
+#endif

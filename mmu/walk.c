@@ -1,0 +1,46 @@
+#include "mmu/walk.h"
+
+#include <string.h>
+
+bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct translation *out)
+{
+    uint64_t table = cr3 & PTE_ADDRESS;
+
+    if ((int64_t)(va << 16) >> 16 != (int64_t)va)
+        return false;
+    *out = (struct translation){.user = true, .writable = true, .executable = true};
+    for (unsigned shift = 39;; shift -= 9) {
+        const uint64_t *entry = guest_memory_at(m, table + ((va >> shift) & 511) * 8, 8);
+        if (!entry || !(*entry & PTE_PRESENT))
+            return false;
+        out->user &= (*entry & PTE_USER) != 0;
+        out->writable &= (*entry & PTE_WRITE) != 0;
+        out->executable &= !(*entry & PTE_NX);
+        if (shift == 12 || (shift < 39 && (*entry & PTE_LARGE))) {
+            out->page_size = 1ull << shift;
+            uint64_t in_page = va & (out->page_size - 1);
+            out->gpa = (*entry & PTE_ADDRESS & ~(out->page_size - 1)) | in_page;
+            return true;
+        }
+        table = *entry & PTE_ADDRESS;
+    }
+}
+
+size_t walk_read(const struct guest_memory *m, uint64_t cr3, uint64_t va, void *data, size_t len)
+{
+    size_t done = 0;
+
+    while (done < len) {
+        struct translation t;
+        uint64_t at = va + done;
+        size_t n = PAGE_BYTES - (at & (PAGE_BYTES - 1));
+        if (n > len - done)
+            n = len - done;
+        const void *from = walk(m, cr3, at, &t) ? guest_memory_at(m, t.gpa, n) : NULL;
+        if (!from)
+            break;
+        memcpy((uint8_t *)data + done, from, n);
+        done += n;
+    }
+    return done;
+}

@@ -1,0 +1,36 @@
+#ifndef MMU_WALK_H
+#define MMU_WALK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "mmu/memory.h"
+
+/*
+ * A walk of the guest's own 4-level page tables (AMD APM vol. 2, 5.3; Intel SDM vol. 3, 4.5),
+ * without side effects: Accessed and Dirty bits are not touched. KVM_TRANSLATE is not used because
+ * it refuses user addresses on some hosts.
+ */
+struct translation {
+    uint64_t gpa;
+    uint64_t page_size; /* 4 KiB, 2 MiB or 1 GiB */
+    bool user, writable, executable;
+};
+
+#define PTE_PRESENT  0x001ull
+#define PTE_WRITE    0x002ull
+#define PTE_USER     0x004ull
+#define PTE_ACCESSED 0x020ull
+#define PTE_DIRTY    0x040ull
+#define PTE_LARGE    0x080ull
+#define PTE_NX       (1ull << 63)
+#define PTE_ADDRESS  0x000ffffffffff000ull
+
+/* Translate va under the page table root cr3. False when it is not canonical or not mapped. */
+bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct translation *out);
+
+/* Read or write len bytes at va, across pages; returns the bytes done before the first unmapped or
+ * non-RAM one. Writing goes straight to memory: it is for the VMM's own patches only. */
+size_t walk_read(const struct guest_memory *m, uint64_t cr3, uint64_t va, void *data, size_t len);
+
+#endif

@@ -1,0 +1,322 @@
+#include "recorder/event.h"
+
+#include <assert.h>
+#include <string.h>
+
+const char *const reg_names[REG_COUNT] = {
+    "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rsp", "rbp", "r8",
+    "r9",  "r10", "r11", "r12", "r13", "r14", "r15", "rip", "rflags",
+};
+_Static_assert(sizeof(struct kvm_regs) == REG_COUNT * 8, "struct kvm_regs is 18 words");
+
+const char *end_reason_text(enum end_reason reason)
+{
+    switch (reason) {
+    case END_POWEROFF: return "powered off";
+    case END_RESET: return "reset";
+    case END_TRIPLE_FAULT: return "triple fault";
+    case END_HALTED: return "halted with interrupts off";
+    case END_STOPPED: return "stopped by the user";
+    case END_FAILED: return "the host could not go on";
+    }
+    return "unknown";
+}
+
+void sync_point_of(const struct vcpu *vcpu, const struct vcpu_exit *exit, uint8_t output,
+                   struct sync_point *out)
+{
+    *out = (struct sync_point){
+        .kind = exit->kind,
+        .size = (uint8_t)exit->size,
+        .output = output,
+        .count = exit->count,
+        .at = exit->at,
+    };
+    memcpy(out->regs, vcpu->regs, sizeof out->regs);
+    out->regs[REG_COUNT - 1] &= ~RFLAGS_RF;
+}
+
+/* ---- registers: a mask of those that changed, then their differences ---- */
+
+static void regs_encode(struct bytes *out, uint64_t last[REG_COUNT], const uint64_t regs[REG_COUNT])
+{
+    uint32_t mask = 0;
+
+    for (unsigned i = 0; i < REG_COUNT; i++)
+        mask |= (uint32_t)(regs[i] != last[i]) << i;
+    bytes_put_varint(out, mask);
+    for (unsigned i = 0; i < REG_COUNT; i++)
+        if (mask >> i & 1)
+            bytes_put_svarint(out, (int64_t)(regs[i] - last[i]));
+    memcpy(last, regs, REG_COUNT * sizeof *last);
+}
+
+static bool regs_decode(struct cursor *in, uint64_t last[REG_COUNT], uint64_t regs[REG_COUNT])
+{
+    uint64_t mask = cursor_varint(in);
+
+    if (mask >> REG_COUNT)
+        in->bad = true;
+    for (unsigned i = 0; i < REG_COUNT; i++)
+        if (mask >> i & 1)
+            last[i] += (uint64_t)cursor_svarint(in);
+    memcpy(regs, last, REG_COUNT * sizeof *last);
+    return !in->bad;
+}
+
+/* ---- sync points ---- */
+
+#define SYNC_SAME_PLACE 0x80 /* `at`, `size` and `count` are as before */
+
+void sync_encode(struct bytes *out, struct sync_point *last, const struct sync_point *sync)
+{
+    bool same =
+        sync->at == last->at && sync->size == last->size && sync->count == last->count;
+
+    assert(sync->kind >= 1 && sync->kind <= EXIT_SYNC_LAST);
+    bytes_put_u8(out, (uint8_t)(sync->kind | (same ? SYNC_SAME_PLACE : 0)));
+    if (!same) {
+        bytes_put_varint(out, sync->at);
+        bytes_put_u8(out, sync->size);
+        bytes_put_varint(out, sync->count);
+    }
+    bytes_put_u8(out, sync->output);
+    uint64_t regs[REG_COUNT];
+    memcpy(regs, last->regs, sizeof regs);
+    regs_encode(out, regs, sync->regs);
+    *last = *sync;
+}
+
+bool sync_decode(struct cursor *in, struct sync_point *last, struct sync_point *sync)
+{
+    uint8_t head = cursor_u8(in);
+
+    last->kind = head & ~SYNC_SAME_PLACE;
+    if (last->kind < 1 || last->kind > EXIT_SYNC_LAST)
+        in->bad = true;
+    if (!(head & SYNC_SAME_PLACE)) {
+        last->at = cursor_varint(in);
+        last->size = cursor_u8(in);
+        last->count = (uint32_t)cursor_varint(in);
+    }
+    last->output = cursor_u8(in);
+    regs_decode(in, last->regs, last->regs);
+    *sync = *last;
+    return !in->bad;
+}
+
+/* ---- landmarks ---- */
+
+static void segment_encode(struct bytes *out, const struct kvm_segment *s)
+{
+    bytes_put_varint(out, s->base);
+    bytes_put_u32(out, s->limit);
+    bytes_put_u16(out, s->selector);
+    bytes_put_u16(out, (uint16_t)(s->type | s->present << 4 | s->dpl << 5 | s->db << 7 | s->s << 8 |
+                                  s->l << 9 | s->g << 10 | s->avl << 11 | s->unusable << 12));
+}
+
+static void segment_decode(struct cursor *in, struct kvm_segment *s)
+{
+    memset(s, 0, sizeof *s);
+    s->base = cursor_varint(in);
+    s->limit = cursor_u32(in);
+    s->selector = cursor_u16(in);
+    unsigned bits = cursor_u16(in);
+    s->type = bits & 15;
+    s->present = bits >> 4 & 1;
+    s->dpl = bits >> 5 & 3;
+    s->db = bits >> 7 & 1;
+    s->s = bits >> 8 & 1;
+    s->l = bits >> 9 & 1;
+    s->g = bits >> 10 & 1;
+    s->avl = bits >> 11 & 1;
+    s->unusable = bits >> 12 & 1;
+}
+
+static void landmark_encode(struct bytes *out, struct event_codec *codec, const struct landmark *l)
+{
+    assert(l->code_len <= LANDMARK_CODE && l->probes <= LANDMARK_PROBES);
+    bytes_put_u8(out, l->cpl);
+    bytes_put_u8(out, l->code_len);
+    bytes_put(out, l->code, l->code_len);
+    bytes_put_varint(out, l->gpa);
+    bytes_put_varint(out, l->cr3);
+    bytes_put_u64(out, l->fpu);
+    bytes_put_u64(out, l->stack);
+    regs_encode(out, codec->regs, l->regs);
+    segment_encode(out, &l->cs);
+    segment_encode(out, &l->ss);
+    bytes_put_u8(out, (uint8_t)l->probes);
+    for (unsigned i = 0; i < l->probes; i++) {
+        bytes_put_svarint(out, (int64_t)(l->probe[i].va - l->regs[6]));
+        bytes_put_varint(out, l->probe[i].value);
+    }
+}
+
+static void landmark_decode(struct cursor *in, struct event_codec *codec, struct landmark *l)
+{
+    memset(l, 0, sizeof *l);
+    l->cpl = cursor_u8(in);
+    l->code_len = cursor_u8(in);
+    if ((l->cpl != 0 && l->cpl != 3) || l->code_len < 1 || l->code_len > LANDMARK_CODE)
+        in->bad = true;
+    else
+        cursor_get(in, l->code, l->code_len);
+    l->gpa = cursor_varint(in);
+    l->cr3 = cursor_varint(in);
+    l->fpu = cursor_u64(in);
+    l->stack = cursor_u64(in);
+    regs_decode(in, codec->regs, l->regs);
+    segment_decode(in, &l->cs);
+    segment_decode(in, &l->ss);
+    l->probes = cursor_u8(in);
+    if (l->probes > LANDMARK_PROBES)
+        in->bad = true;
+    for (unsigned i = 0; i < l->probes && !in->bad; i++) {
+        l->probe[i].va = l->regs[6] + (uint64_t)cursor_svarint(in);
+        l->probe[i].value = cursor_varint(in);
+    }
+}
+
+/* ---- DMA ---- */
+
+static unsigned chunks_of(uint32_t len)
+{
+    return (len + 4095) / 4096;
+}
+
+static void dma_encode(struct bytes *out, struct event_codec *codec, const struct dma_transfer *dma,
+                       bool write)
+{
+    assert(dma->len >= 1 && dma->len <= DMA_MAX);
+    bytes_put_svarint(out, (int64_t)(dma->gpa - codec->gpa));
+    bytes_put_varint(out, dma->len);
+    codec->gpa = dma->gpa + dma->len;
+    if (!write)
+        return;
+    if (dma->len <= DMA_INLINE_MAX) {
+        bytes_put(out, dma->data, dma->len);
+        return;
+    }
+    for (unsigned i = 0; i < chunks_of(dma->len); i++) {
+        bytes_put_svarint(out, (int64_t)(dma->chunks[i] - codec->next_chunk));
+        codec->next_chunk = dma->chunks[i] + 1;
+    }
+}
+
+static void dma_decode(struct cursor *in, struct event_codec *codec, struct dma_transfer *dma,
+                       bool write)
+{
+    dma->gpa = codec->gpa + (uint64_t)cursor_svarint(in);
+    uint64_t len = cursor_varint(in);
+    if (len < 1 || len > DMA_MAX) {
+        in->bad = true;
+        return;
+    }
+    dma->len = (uint32_t)len;
+    codec->gpa = dma->gpa + len;
+    if (!write)
+        return;
+    if (dma->len <= DMA_INLINE_MAX) {
+        dma->data = cursor_take(in, dma->len);
+        return;
+    }
+    for (unsigned i = 0; i < chunks_of(dma->len); i++) {
+        dma->chunks[i] = codec->next_chunk + (uint64_t)cursor_svarint(in);
+        codec->next_chunk = dma->chunks[i] + 1;
+    }
+}
+
+/* ---- events ---- */
+
+static void digest_encode(struct bytes *out, const struct state_digest *d)
+{
+    bytes_put_u64(out, d->memory);
+    bytes_put_u64(out, d->cpu);
+    bytes_put_u64(out, d->outputs);
+}
+
+static void digest_decode(struct cursor *in, struct state_digest *d)
+{
+    d->memory = cursor_u64(in);
+    d->cpu = cursor_u64(in);
+    d->outputs = cursor_u64(in);
+}
+
+void event_encode(struct bytes *out, struct event_codec *codec, const struct event *event)
+{
+    assert(event->ordinal >= codec->ordinal);
+    bytes_put_varint(out, event->ordinal - codec->ordinal);
+    codec->ordinal = event->ordinal;
+    bytes_put_u8(out, (uint8_t)event->kind);
+    switch (event->kind) {
+    case EVENT_INJECT:
+        bytes_put_u8(out, event->vector);
+        break;
+    case EVENT_WINDOW:
+        bytes_put_u8(out, event->window);
+        break;
+    case EVENT_DMA_WRITE:
+    case EVENT_DMA_READ:
+        dma_encode(out, codec, &event->dma, event->kind == EVENT_DMA_WRITE);
+        break;
+    case EVENT_HOOK:
+        bytes_put_u64(out, event->hook.rip);
+        bytes_put_u64(out, event->hook.handler);
+        bytes_put_u64(out, event->hook.ud);
+        bytes_put_u64(out, event->hook.iretq);
+        break;
+    case EVENT_FORCED:
+        landmark_encode(out, codec, &event->landmark);
+        break;
+    case EVENT_DIGEST:
+        digest_encode(out, &event->digest);
+        break;
+    case EVENT_END:
+        bytes_put_u8(out, (uint8_t)event->end.reason);
+        bytes_put_u8(out, event->end.has_digest);
+        digest_encode(out, &event->end.digest);
+        break;
+    }
+}
+
+bool event_decode(struct cursor *in, struct event_codec *codec, struct event *event)
+{
+    memset(event, 0, sizeof *event);
+    codec->ordinal += cursor_varint(in);
+    event->ordinal = codec->ordinal;
+    event->kind = cursor_u8(in);
+    switch (event->kind) {
+    case EVENT_INJECT:
+        event->vector = cursor_u8(in);
+        break;
+    case EVENT_WINDOW:
+        event->window = cursor_u8(in) != 0;
+        break;
+    case EVENT_DMA_WRITE:
+    case EVENT_DMA_READ:
+        dma_decode(in, codec, &event->dma, event->kind == EVENT_DMA_WRITE);
+        break;
+    case EVENT_HOOK:
+        event->hook.rip = cursor_u64(in);
+        event->hook.handler = cursor_u64(in);
+        event->hook.ud = cursor_u64(in);
+        event->hook.iretq = cursor_u64(in);
+        break;
+    case EVENT_FORCED:
+        landmark_decode(in, codec, &event->landmark);
+        break;
+    case EVENT_DIGEST:
+        digest_decode(in, &event->digest);
+        break;
+    case EVENT_END:
+        event->end.reason = cursor_u8(in);
+        event->end.has_digest = cursor_u8(in) != 0;
+        digest_decode(in, &event->end.digest);
+        break;
+    default:
+        in->bad = true;
+    }
+    return !in->bad;
+}

@@ -1,0 +1,151 @@
+#ifndef RECORDER_EVENT_H
+#define RECORDER_EVENT_H
+
+#include <linux/kvm.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "vmm/vcpu.h"
+
+/*
+ * What a recording says, and how it is written as bytes. Everything here is per vCPU, in one of
+ * these streams (the container is recorder/format.h):
+ *
+ *   stream        one record per            contents
+ *   SYNCS         sync point                what exit it was, and every register that changed
+ *   INPUTS        input                     the bytes the guest read (PIO, MMIO, MSR)
+ *   TSC           emulated RDTSC            svarint difference to the last one
+ *   EVENTS        event between two exits   ordinal of the sync point it follows, kind, payload
+ *
+ * A *sync point* is an exit that the guest causes by itself or a forced point that landed; its
+ * ordinal counts from 1. An event with ordinal n happens behind sync point n and before the guest
+ * runs on; n = 0 is before the first instruction.
+ *
+ * All decoders treat their input as hostile: they return false on anything malformed and never
+ * read or produce more than the limits below.
+ */
+
+/* The first port of the UART that is the console; replay shows what goes out there. */
+#define CONSOLE_PORT 0x3f8
+
+/* ---- registers ---- */
+#define REG_COUNT 18
+/* Order in struct kvm_regs: rax rbx rcx rdx rsi rdi rsp rbp r8..r15 rip rflags. */
+extern const char *const reg_names[REG_COUNT];
+#define RFLAGS_RF (1ull << 16)
+
+/* ---- sync points ---- */
+struct sync_point {
+    enum exit_kind kind;
+    uint8_t size;   /* of one access */
+    uint8_t output; /* low byte of the running digest of everything the guest has put out */
+    uint32_t count;
+    uint64_t at; /* port, GPA or MSR */
+    uint64_t regs[REG_COUNT];
+};
+
+/* Fill in what the exit says, with RF masked (it depends on how the VMM got here). */
+void sync_point_of(const struct vcpu *vcpu, const struct vcpu_exit *exit, uint8_t output,
+                   struct sync_point *out);
+
+/* `last` is the codec's memory: the previous sync point of the same vCPU, zeroed at the start. */
+void sync_encode(struct bytes *out, struct sync_point *last, const struct sync_point *sync);
+bool sync_decode(struct cursor *in, struct sync_point *last, struct sync_point *sync);
+#define SYNC_MAX_BYTES 256
+
+/* ---- forced points ---- */
+#define LANDMARK_CODE   16
+#define LANDMARK_PROBES 8
+
+/* A 64-bit word of guest memory that the code ahead of the forced point works on. */
+struct memory_probe {
+    uint64_t va, value;
+};
+
+/* An arbitrary instruction boundary, described well enough to find it again without a counter. */
+struct landmark {
+    uint8_t cpl;                 /* 0 or 3 */
+    uint8_t code_len;            /* bytes of the instruction at the site */
+    uint8_t code[LANDMARK_CODE]; /* they must be in memory when replay sets its breakpoint */
+    uint64_t gpa;                /* of the site */
+    uint64_t cr3, fpu, stack;    /* page table root; digests of x87 and SSE state, of the stack */
+    uint64_t regs[REG_COUNT];
+    struct kvm_segment cs, ss;
+    unsigned probes;
+    struct memory_probe probe[LANDMARK_PROBES];
+};
+
+/* ---- events ---- */
+enum event_kind {
+    EVENT_INJECT = 1,    /* an external interrupt is taken */
+    EVENT_WINDOW = 2,    /* start or stop waiting for EXIT_WINDOW */
+    EVENT_DMA_WRITE = 3, /* a device, or dittovm itself, wrote guest memory */
+    EVENT_DMA_READ = 4,  /* a device read guest memory: goes into the digest of outputs */
+    EVENT_HOOK = 5,      /* from here on this guest address is the #GP hook */
+    EVENT_FORCED = 6,    /* the next sync point is a forced one: land on it */
+    EVENT_DIGEST = 7,    /* digest of memory and CPU state, to be compared */
+    EVENT_END = 8,       /* the machine ended here */
+};
+
+enum end_reason {
+    END_POWEROFF = 1,
+    END_RESET = 2,
+    END_TRIPLE_FAULT = 3,
+    END_HALTED = 4,  /* HLT with interrupts off */
+    END_STOPPED = 5, /* by the user */
+    END_FAILED = 6,  /* KVM or the host refused to go on */
+};
+const char *end_reason_text(enum end_reason reason);
+
+#define DMA_INLINE_MAX 511        /* up to here the bytes are in the event */
+#define DMA_MAX        (64 << 10) /* one event; longer transfers are several */
+#define DMA_MAX_CHUNKS (DMA_MAX / 4096)
+
+struct dma_transfer {
+    uint64_t gpa;
+    uint32_t len;                    /* 1..DMA_MAX */
+    const uint8_t *data;             /* writes of at most DMA_INLINE_MAX bytes: points into the input */
+    uint64_t chunks[DMA_MAX_CHUNKS]; /* longer writes: a chunk for each 4096 bytes of data */
+};
+
+struct state_digest {
+    uint64_t memory, cpu, outputs;
+};
+
+struct gp_hook {
+    uint64_t rip;     /* address of a HLT byte that the #GP gate points to; 0 = no hook */
+    uint64_t handler; /* the guest's own #GP handler */
+    uint64_t ud;      /* the guest's own #UD handler */
+    uint64_t iretq;   /* address of an IRETQ instruction in the guest's kernel */
+};
+
+struct event {
+    uint64_t ordinal;
+    enum event_kind kind;
+    union {
+        uint8_t vector;
+        bool window;
+        struct dma_transfer dma;
+        struct gp_hook hook;
+        struct landmark landmark;
+        struct state_digest digest;
+        struct {
+            enum end_reason reason;
+            bool has_digest;
+            struct state_digest digest;
+        } end;
+    };
+};
+
+/* The codec's memory, zeroed at the start; encoder and decoder each own one a vCPU. */
+struct event_codec {
+    uint64_t ordinal, gpa, next_chunk;
+    uint64_t regs[REG_COUNT];
+};
+
+void event_encode(struct bytes *out, struct event_codec *codec, const struct event *event);
+bool event_decode(struct cursor *in, struct event_codec *codec, struct event *event);
+#define EVENT_MAX_BYTES 2048
+
+#endif

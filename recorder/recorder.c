@@ -1,0 +1,314 @@
+#include "recorder/recorder.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "mmu/digest.h"
+#include "recorder/chunks.h"
+#include "recorder/streams.h"
+#include "recorder/writer.h"
+
+/* What a kill can lose at most. */
+#define EPOCH_NS    500000000ull
+#define EPOCH_BYTES (1u << 20)
+
+struct vcpu_log {
+    uint64_t ordinal, tsc;
+    struct sync_point last_sync;
+    struct event_codec codec;
+};
+
+struct recorder {
+    struct recording_writer *writer;
+    struct chunk_store *chunks;
+    struct vcpu_log log[MAX_VCPUS];
+    uint64_t outputs; /* running digest */
+    uint64_t epoch_ns;
+    struct recorder_stats stats;
+    struct bytes scratch;
+};
+
+uint64_t output_fold(uint64_t digest, uint64_t at, const void *data, size_t len)
+{
+    return XXH3_64bits_withSeed(data, len, digest ^ (at + 1) * 0x9e3779b97f4a7c15ull);
+}
+
+bool exit_is_output(const struct vcpu_exit *exit)
+{
+    return exit->kind == EXIT_PIO_OUT || exit->kind == EXIT_MMIO_WRITE ||
+           exit->kind == EXIT_WRMSR;
+}
+
+struct recorder *recorder_create(const char *path, bool overwrite, const char *meta, struct err *e)
+{
+    struct recorder *r = calloc(1, sizeof *r);
+
+    if (!r) {
+        err_set(e, STATUS_ERROR, "out of memory");
+        return NULL;
+    }
+    r->writer = writer_create(path, overwrite, e);
+    if (r->writer)
+        r->chunks = chunks_create(r->writer, e);
+    if (!r->chunks || writer_meta(r->writer, meta, strlen(meta), e) < 0) {
+        recorder_abort(r);
+        return NULL;
+    }
+    return r;
+}
+
+/* Hand what is in the scratch buffer to a stream. */
+static void put(struct recorder *r, unsigned stream)
+{
+    (void)writer_put(r->writer, stream, r->scratch.data, r->scratch.len); /* recorder_epoch() says */
+    bytes_clear(&r->scratch);
+}
+
+int recorder_initial(struct recorder *r, const struct guest_memory *m,
+                     const struct vcpu_state *vcpus, unsigned count, struct err *e)
+{
+    uint64_t next_gfn = 0, next_chunk = 0;
+
+    if (!r)
+        return 0;
+    for (uint64_t start = 0, end; guest_memory_touched(m, &start, &end); start = end) {
+        for (uint64_t at = start; at < end; at += PAGE_BYTES) {
+            uint64_t gfn = guest_memory_gpa(m, at) / PAGE_BYTES;
+            uint64_t chunk = chunks_add(r->chunks, m->host + at);
+            if (chunk == CHUNK_ZERO_PAGE)
+                continue;
+            bytes_put_svarint(&r->scratch, (int64_t)(gfn - next_gfn));
+            bytes_put_svarint(&r->scratch, (int64_t)(chunk - next_chunk));
+            next_gfn = gfn + 1;
+            next_chunk = chunk + 1;
+        }
+    }
+    put(r, STREAM_IMAGE);
+    for (unsigned i = 0; i < count; i++)
+        vcpu_state_encode(&r->scratch, &vcpus[i]);
+    put(r, STREAM_STATE);
+    return writer_epoch(r->writer, e);
+}
+
+static void put_event(struct recorder *r, unsigned vcpu, struct event *event)
+{
+    struct vcpu_log *log = &r->log[vcpu];
+
+    event->ordinal = log->ordinal;
+    event_encode(&r->scratch, &log->codec, event);
+    put(r, stream_of(vcpu, STREAM_EVENTS));
+    r->stats.events++;
+}
+
+void recorder_sync(struct recorder *r, struct vcpu *vcpu, const struct vcpu_exit *exit)
+{
+    struct sync_point sync;
+
+    if (!r)
+        return;
+    struct vcpu_log *log = &r->log[vcpu->index];
+    if (exit_is_output(exit))
+        r->outputs =
+            output_fold(r->outputs, exit->at, exit->data, (size_t)exit->size * exit->count);
+    sync_point_of(vcpu, exit, (uint8_t)r->outputs, &sync);
+    sync_encode(&r->scratch, &log->last_sync, &sync);
+    put(r, stream_of(vcpu->index, STREAM_SYNCS));
+    log->ordinal++;
+    r->stats.syncs++;
+}
+
+void recorder_input(struct recorder *r, unsigned vcpu, const void *data, size_t len)
+{
+    if (!r)
+        return;
+    (void)writer_put(r->writer, stream_of(vcpu, STREAM_INPUTS), data, len);
+    r->stats.inputs++;
+}
+
+void recorder_tsc(struct recorder *r, unsigned vcpu, uint64_t value)
+{
+    if (!r)
+        return;
+    bytes_put_svarint(&r->scratch, (int64_t)(value - r->log[vcpu].tsc));
+    r->log[vcpu].tsc = value;
+    put(r, stream_of(vcpu, STREAM_TSC));
+    r->stats.inputs++;
+}
+
+void recorder_interrupt(struct recorder *r, unsigned vcpu, uint8_t vector)
+{
+    struct event event = {.kind = EVENT_INJECT, .vector = vector};
+
+    if (r)
+        put_event(r, vcpu, &event);
+}
+
+void recorder_window(struct recorder *r, unsigned vcpu, bool want)
+{
+    struct event event = {.kind = EVENT_WINDOW, .window = want};
+
+    if (r)
+        put_event(r, vcpu, &event);
+}
+
+void recorder_hook(struct recorder *r, unsigned vcpu, const struct gp_hook *hook)
+{
+    struct event event = {.kind = EVENT_HOOK, .hook = *hook};
+
+    if (r)
+        put_event(r, vcpu, &event);
+}
+
+void recorder_forced(struct recorder *r, unsigned vcpu, const struct landmark *landmark)
+{
+    struct event event = {.kind = EVENT_FORCED, .landmark = *landmark};
+
+    if (!r)
+        return;
+    put_event(r, vcpu, &event);
+    r->stats.forced++;
+}
+
+static int state_digest(struct recorder *r, struct vcpu *vcpu, const struct guest_memory *m,
+                        struct state_digest *digest, struct err *e)
+{
+    struct vcpu_state state;
+
+    if (vcpu_state_get(vcpu, &state, e) < 0)
+        return -1;
+    *digest = (struct state_digest){
+        .memory = memory_digest(m),
+        .cpu = vcpu_state_digest(&state),
+        .outputs = r->outputs,
+    };
+    return 0;
+}
+
+int recorder_digest(struct recorder *r, struct vcpu *vcpu, const struct guest_memory *m,
+                    struct err *e)
+{
+    struct event event = {.kind = EVENT_DIGEST};
+
+    if (!r)
+        return 0;
+    if (state_digest(r, vcpu, m, &event.digest, e) < 0)
+        return -1;
+    put_event(r, vcpu->index, &event);
+    return 0;
+}
+
+/* ---- DMA ---- */
+
+/* Reads shorter than this are a device following its rings: what it read there shows in what it
+ * then does. Longer ones are payload, an output of the machine. */
+#define DMA_READ_MIN 64
+
+static void log_dma(struct recorder *r, unsigned vcpu, bool write, uint64_t gpa,
+                    const uint8_t *data, size_t len)
+{
+    while (len) {
+        struct event event = {.kind = write ? EVENT_DMA_WRITE : EVENT_DMA_READ};
+        struct dma_transfer *dma = &event.dma;
+        dma->gpa = gpa;
+        dma->len = (uint32_t)(len < DMA_MAX ? len : DMA_MAX);
+        dma->data = data;
+        if (!write)
+            r->outputs = output_fold(r->outputs, gpa, data, dma->len);
+        for (uint32_t at = 0; write && dma->len > DMA_INLINE_MAX && at < dma->len; at += 4096) {
+            uint32_t n = dma->len - at < 4096 ? dma->len - at : 4096;
+            dma->chunks[at / 4096] = chunks_add_piece(r->chunks, data + at, n);
+        }
+        put_event(r, vcpu, &event);
+        gpa += dma->len;
+        data += dma->len;
+        len -= dma->len;
+    }
+}
+
+static int dma_read(struct dma *dma, uint64_t gpa, void *data, size_t len)
+{
+    struct recorded_dma *d = (struct recorded_dma *)dma;
+    const void *from = guest_memory_at(d->memory, gpa, len);
+
+    if (!from)
+        return -1;
+    memcpy(data, from, len);
+    if (d->recorder && len >= DMA_READ_MIN)
+        log_dma(d->recorder, d->vcpu, false, gpa, data, len);
+    return 0;
+}
+
+static int dma_write(struct dma *dma, uint64_t gpa, const void *data, size_t len)
+{
+    struct recorded_dma *d = (struct recorded_dma *)dma;
+    void *to = guest_memory_at(d->memory, gpa, len);
+
+    if (!to)
+        return -1;
+    memcpy(to, data, len);
+    if (d->recorder)
+        log_dma(d->recorder, d->vcpu, true, gpa, data, len);
+    return 0;
+}
+
+void recorded_dma_init(struct recorded_dma *d, const struct guest_memory *m, struct recorder *r)
+{
+    *d = (struct recorded_dma){
+        .dma = {.read = dma_read, .write = dma_write},
+        .memory = m,
+        .recorder = r,
+    };
+}
+
+/* ---- the file ---- */
+
+int recorder_epoch(struct recorder *r, uint64_t now_ns, struct err *e)
+{
+    if (!r)
+        return 0;
+    if (now_ns - r->epoch_ns < EPOCH_NS && writer_pending(r->writer) < EPOCH_BYTES)
+        return 0;
+    r->epoch_ns = now_ns;
+    return writer_epoch(r->writer, e);
+}
+
+int recorder_end(struct recorder *r, struct vcpu *vcpu, const struct guest_memory *m,
+                 enum end_reason reason, bool with_digest, struct err *e)
+{
+    struct event event = {.kind = EVENT_END, .end = {.reason = reason, .has_digest = with_digest}};
+
+    if (!r)
+        return 0;
+    if (with_digest && state_digest(r, vcpu, m, &event.end.digest, e) < 0)
+        return -1;
+    put_event(r, vcpu->index, &event);
+    return 0;
+}
+
+void recorder_stats(const struct recorder *r, struct recorder_stats *stats)
+{
+    *stats = r ? r->stats : (struct recorder_stats){0};
+}
+
+int recorder_finish(struct recorder *r, enum end_reason reason, struct err *e)
+{
+    if (!r)
+        return 0;
+    int rc = writer_finish(r->writer, (uint32_t)reason, end_reason_text(reason), e);
+    r->writer = NULL;
+    recorder_abort(r);
+    return rc;
+}
+
+void recorder_abort(struct recorder *r)
+{
+    if (!r)
+        return;
+    chunks_destroy(r->chunks);
+    writer_abort(r->writer);
+    bytes_free(&r->scratch);
+    free(r);
+}

@@ -1,0 +1,80 @@
+#ifndef RECORDER_RECORDER_H
+#define RECORDER_RECORDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "mmu/dma.h"
+#include "recorder/event.h"
+#include "vmm/vcpu_state.h"
+
+/*
+ * The funnel. Nothing from the host reaches the guest except through these calls: what a read
+ * returns, what a device writes into memory, every interrupt. `grep recorder_` finds them all.
+ *
+ * A recorder may be NULL: then the machine runs plainly and every call does nothing, so that a
+ * machine behaves the same whether it is recorded or not.
+ *
+ * Errors of the file (disk full) are remembered and come out of recorder_epoch().
+ */
+struct recorder;
+
+/* How much has been recorded, for the report at the end. */
+struct recorder_stats {
+    uint64_t syncs, events, inputs, forced;
+};
+
+/* Make the recording file; meta is the JSON description of the machine. */
+struct recorder *recorder_create(const char *path, bool overwrite, const char *meta, struct err *e);
+
+/* The initial state: all of RAM, and each vCPU in order. Call once, before anything runs. */
+int recorder_initial(struct recorder *r, const struct guest_memory *m,
+                     const struct vcpu_state *vcpus, unsigned count, struct err *e);
+
+/* ---- the guest's side: in the order in which things happen ---- */
+
+/* The guest stopped at a sync point. For outputs, data is folded into the digest. */
+void recorder_sync(struct recorder *r, struct vcpu *vcpu, const struct vcpu_exit *exit);
+/* What the guest reads at the sync point it stands at: PIO, MMIO and MSR values. */
+void recorder_input(struct recorder *r, unsigned vcpu, const void *data, size_t len);
+/* The value an emulated RDTSC returns. */
+void recorder_tsc(struct recorder *r, unsigned vcpu, uint64_t value);
+void recorder_interrupt(struct recorder *r, unsigned vcpu, uint8_t vector);
+void recorder_window(struct recorder *r, unsigned vcpu, bool want);
+void recorder_hook(struct recorder *r, unsigned vcpu, const struct gp_hook *hook);
+/* The vCPU was stopped at an arbitrary instruction; the recorder_sync() of it follows. */
+void recorder_forced(struct recorder *r, unsigned vcpu, const struct landmark *landmark);
+/* Have replay compare all memory and the vCPU's state here. */
+int recorder_digest(struct recorder *r, struct vcpu *vcpu, const struct guest_memory *m,
+                    struct err *e);
+
+/* ---- the devices' side ---- */
+
+/* Guest memory as devices see it (mmu/dma.h), with a recorder or without. */
+struct recorded_dma {
+    struct dma dma;
+    const struct guest_memory *memory;
+    struct recorder *recorder;
+    unsigned vcpu; /* the vCPU whose sync point the transfers happen at */
+};
+void recorded_dma_init(struct recorded_dma *d, const struct guest_memory *m, struct recorder *r);
+
+/* ---- the file ---- */
+
+/* Make everything so far durable against a kill, when it is time to. Call between two events. */
+int recorder_epoch(struct recorder *r, uint64_t now_ns, struct err *e);
+/* Why the machine ended; with_digest: its state is at a sync point and can be compared. */
+int recorder_end(struct recorder *r, struct vcpu *vcpu, const struct guest_memory *m,
+                 enum end_reason reason, bool with_digest, struct err *e);
+void recorder_stats(const struct recorder *r, struct recorder_stats *stats);
+/* Finish the file (after recorder_end) or give it up, and free the recorder. */
+int recorder_finish(struct recorder *r, enum end_reason reason, struct err *e);
+void recorder_abort(struct recorder *r);
+
+/* Both sides of the boundary fold outputs in the same way. */
+uint64_t output_fold(uint64_t digest, uint64_t at, const void *data, size_t len);
+bool exit_is_output(const struct vcpu_exit *exit);
+
+#endif

@@ -1,0 +1,30 @@
+#ifndef RECORDER_STREAMS_H
+#define RECORDER_STREAMS_H
+
+#include "recorder/format.h"
+
+/* What the container's streams hold (recorder/event.h describes the records). */
+enum stream_kind {
+    STREAM_SYNCS = 0,
+    STREAM_INPUTS = 1,
+    STREAM_TSC = 2,
+    STREAM_EVENTS = 3,
+    STREAM_KINDS = 4,
+};
+#define MAX_VCPUS 8
+
+static inline unsigned stream_of(unsigned vcpu, enum stream_kind kind)
+{
+    return vcpu * STREAM_KINDS + kind;
+}
+
+/* The machine before its first instruction: for every page of RAM that is not zero svarint(GFN -
+ * last GFN - 1), svarint(chunk number - last chunk number - 1); both start at -1. */
+#define STREAM_IMAGE 60
+/* The state of each vCPU before its first instruction (vcpu_state_encode), vCPU 0 first. */
+#define STREAM_STATE 61
+
+_Static_assert(MAX_VCPUS * STREAM_KINDS <= STREAM_IMAGE && STREAM_STATE < STREAM_COUNT,
+               "streams do not overlap");
+
+#endif

@@ -1,0 +1,143 @@
+#include "replay/divergence.h"
+
+#include <string.h>
+
+#include "vmm/insn.h"
+
+static const char *const exit_names[EXIT_SYNC_LAST + 1] = {
+    [EXIT_PIO_IN] = "in",
+    [EXIT_PIO_OUT] = "out",
+    [EXIT_MMIO_READ] = "mmio read",
+    [EXIT_MMIO_WRITE] = "mmio write",
+    [EXIT_HLT] = "hlt",
+    [EXIT_WINDOW] = "interrupt window",
+    [EXIT_RDMSR] = "rdmsr",
+    [EXIT_WRMSR] = "wrmsr",
+    [EXIT_RDTSC] = "rdtsc",
+    [EXIT_TRAP] = "general protection trap",
+    [EXIT_SHUTDOWN] = "triple fault",
+    [EXIT_FORCED] = "forced point",
+};
+
+void sync_point_format(const struct sync_point *sync, char *text, size_t size)
+{
+    const char *name = sync->kind <= EXIT_SYNC_LAST ? exit_names[sync->kind] : NULL;
+
+    switch (sync->kind) {
+    case EXIT_PIO_IN:
+    case EXIT_PIO_OUT:
+    case EXIT_MMIO_READ:
+    case EXIT_MMIO_WRITE:
+        if (sync->count > 1)
+            snprintf(text, size, "%s %#llx, %u x %u bytes", name, (unsigned long long)sync->at,
+                     sync->count, sync->size);
+        else
+            snprintf(text, size, "%s %#llx, %u byte%s", name, (unsigned long long)sync->at,
+                     sync->size, sync->size == 1 ? "" : "s");
+        break;
+    case EXIT_RDMSR:
+    case EXIT_WRMSR:
+        snprintf(text, size, "%s %#llx", name, (unsigned long long)sync->at);
+        break;
+    default:
+        snprintf(text, size, "%s", name ? name : "nothing");
+    }
+}
+
+static void show_place(const struct player *p, const char *label, const struct sync_point *sync,
+                       FILE *out)
+{
+    const struct guest_memory *m = &p->vm.memory;
+    struct kvm_sregs sregs;
+    uint64_t rip = sync->regs[16];
+    char code[128], what[96], where[160];
+
+    vcpu_get_sregs((struct vcpu *)&p->cpu.vcpu, &sregs);
+    insn_format(m, sregs.cr3, rip, code, sizeof code);
+    sync_point_format(sync, what, sizeof what);
+    if (!p->symbolize || !p->symbolize(p->symbols, rip, where, sizeof where))
+        where[0] = 0;
+    fprintf(out, "  %-9s %s at rip %#llx%s%s%s: %s\n", label, what, (unsigned long long)rip,
+            where[0] ? " <" : "", where, where[0] ? ">" : "", code);
+}
+
+static void show_registers(const struct divergence *d, FILE *out)
+{
+    unsigned differ = 0;
+
+    for (unsigned i = 0; i < REG_COUNT; i++) {
+        if (d->expected.regs[i] == d->got.regs[i])
+            continue;
+        fprintf(out, "  %-9s expected %#018llx, got %#018llx\n", reg_names[i],
+                (unsigned long long)d->expected.regs[i], (unsigned long long)d->got.regs[i]);
+        differ++;
+    }
+    if (!differ)
+        fprintf(out, "  all registers are equal\n");
+}
+
+static void show_cause(const struct player *p, FILE *out)
+{
+    const struct divergence *d = &p->divergence;
+
+    if (d->ordinal < 2)
+        return;
+    fprintf(out, "  the last sync point that was equal is %llu:\n",
+            (unsigned long long)d->ordinal - 1);
+    show_place(p, "", &d->before, out);
+    if (d->input_len) {
+        fprintf(out, "            the recording answered");
+        for (unsigned i = 0; i < d->input_len; i++)
+            fprintf(out, " %02x", d->input[i]);
+        fputc('\n', out);
+    }
+}
+
+static void show_digests(const struct divergence *d, FILE *out)
+{
+    const struct {
+        const char *name;
+        uint64_t expected, got;
+    } rows[] = {
+        {"memory", d->digest_expected.memory, d->digest_got.memory},
+        {"CPU state", d->digest_expected.cpu, d->digest_got.cpu},
+        {"outputs", d->digest_expected.outputs, d->digest_got.outputs},
+    };
+
+    for (unsigned i = 0; i < 3; i++)
+        fprintf(out, "  %-9s %s: expected %016llx, got %016llx\n", rows[i].name,
+                rows[i].expected == rows[i].got ? "equal" : "DIFFERS",
+                (unsigned long long)rows[i].expected, (unsigned long long)rows[i].got);
+}
+
+void divergence_report(const struct player *p, FILE *out)
+{
+    const struct divergence *d = &p->divergence;
+
+    switch (d->kind) {
+    case DIVERGED_SYNC:
+        fprintf(out, "dittovm: the replay diverged at sync point %llu\n",
+                (unsigned long long)d->ordinal);
+        show_place(p, "expected", &d->expected, out);
+        show_place(p, "got", &d->got, out);
+        show_registers(d, out);
+        if (d->expected.output != d->got.output)
+            fprintf(out, "  what the machine put out up to here differs\n");
+        show_cause(p, out);
+        break;
+    case DIVERGED_MISSED:
+        fprintf(out,
+                "dittovm: the replay diverged before sync point %llu: a forced point was not "
+                "found\n",
+                (unsigned long long)d->ordinal);
+        show_place(p, "expected", &d->expected, out);
+        show_place(p, "got", &d->got, out);
+        show_cause(p, out);
+        break;
+    case DIVERGED_DIGEST:
+        fprintf(out, "dittovm: the replay diverged: digests differ at sync point %llu\n",
+                (unsigned long long)d->ordinal);
+        show_digests(d, out);
+        break;
+    }
+}

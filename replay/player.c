@@ -1,0 +1,463 @@
+#include "replay/player.h"
+
+#include <assert.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mmu/digest.h"
+#include "recorder/recorder.h"
+#include "recorder/streams.h"
+#include "vmm/vcpu_state.h"
+
+static int bad(const struct player *p, struct err *e, const char *what)
+{
+    return err_set(e, STATUS_BAD_RECORDING, "%s is damaged: %s (at sync point %llu)",
+                   recording_path(p->recording), what, (unsigned long long)p->cpu.ordinal);
+}
+
+/* ---- opening ---- */
+
+static int load_image(struct player *p, struct err *e)
+{
+    struct stream_reader *in = stream_open(p->recording, STREAM_IMAGE, e);
+    uint64_t gfn = 0, chunk = 0;
+    int rc = 0;
+
+    if (!in)
+        return -1;
+    while (rc == 0 && stream_left(in)) {
+        size_t len;
+        gfn += (uint64_t)stream_svarint(in);
+        chunk += (uint64_t)stream_svarint(in);
+        void *page = gfn <= UINT64_MAX / PAGE_BYTES
+                         ? guest_memory_at(&p->vm.memory, gfn * PAGE_BYTES, PAGE_BYTES)
+                         : NULL;
+        if (stream_bad(in))
+            rc = stream_error(in, e);
+        else if (!page)
+            rc = bad(p, e, "a page of its image lies outside memory");
+        else
+            rc = chunk_read(p->chunks, chunk, page, &len, e);
+        gfn++;
+        chunk++;
+    }
+    stream_close(in);
+    return rc;
+}
+
+static int load_state(struct player *p, struct err *e)
+{
+    struct stream_reader *in = stream_open(p->recording, STREAM_STATE, e);
+    struct vcpu_state state;
+    size_t got;
+
+    if (!in)
+        return -1;
+    const uint8_t *data = stream_peek(in, 8192, &got);
+    struct cursor c = cursor_of(data, data ? got : 0);
+    int rc = vcpu_state_decode(&c, &state) ? vcpu_state_set(&p->cpu.vcpu, &state, e)
+                                           : bad(p, e, "it has no initial CPU state");
+    if (rc < 0 && e->status == STATUS_ERROR && c.bad)
+        e->status = STATUS_BAD_RECORDING;
+    stream_close(in);
+    return rc;
+}
+
+static int read_meta(struct player *p, uint64_t *memory_size, struct err *e)
+{
+    size_t len;
+    const char *text = recording_meta(p->recording, &len);
+    json_t *meta = json_loadb(text, len, 0, NULL);
+    json_t *machine = json_object_get(meta, "machine");
+    json_int_t memory = json_integer_value(json_object_get(machine, "memory"));
+    json_int_t cpus = json_integer_value(json_object_get(machine, "cpus"));
+    const char *clock = json_string_value(json_object_get(machine, "clock"));
+    int rc = 0;
+
+    if (!machine || memory <= 0 || !clock)
+        rc = bad(p, e, "its description of the machine is incomplete");
+    else if (cpus != 1)
+        rc = err_set(e, STATUS_BAD_RECORDING, "%s has %lld CPUs; this dittovm replays one",
+                     recording_path(p->recording), (long long)cpus);
+    else if (strcmp(clock, clock_landmark.name))
+        rc = err_set(e, STATUS_ERROR, "%s was made with the clock '%.32s', which this host lacks",
+                     recording_path(p->recording), clock);
+    *memory_size = (uint64_t)memory;
+    json_decref(meta);
+    return rc;
+}
+
+static int open_streams(struct player *p, struct err *e)
+{
+    for (unsigned kind = 0; kind < STREAM_KINDS; kind++) {
+        p->cpu.stream[kind] = stream_open(p->recording, stream_of(0, kind), e);
+        if (!p->cpu.stream[kind])
+            return -1;
+    }
+    return 0;
+}
+
+static int open_machine(struct player *p, struct err *e)
+{
+    uint64_t memory;
+
+    p->chunks = chunk_source_open(p->recording, e);
+    if (!p->chunks || read_meta(p, &memory, e) < 0 || open_streams(p, e) < 0)
+        return -1;
+    if (vm_create(&p->vm, memory, e) < 0)
+        return -1;
+    if (vcpu_create(&p->cpu.vcpu, &p->vm, 0, 1, e) < 0)
+        return -1;
+    return load_image(p, e) < 0 || load_state(p, e) < 0 ? -1 : 0;
+}
+
+int player_open(struct player *p, struct recording *recording, struct err *e)
+{
+    *p = (struct player){
+        .recording = recording,
+        .clock = &clock_landmark,
+        .vm = {.fd = -1, .kvm_fd = -1},
+        .cpu = {.vcpu = {.fd = -1}},
+    };
+    if (open_machine(p, e) < 0) {
+        player_close(p);
+        return -1;
+    }
+    return 0;
+}
+
+void player_close(struct player *p)
+{
+    vcpu_destroy(&p->cpu.vcpu);
+    vm_destroy(&p->vm);
+    for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
+        if (p->cpu.stream[kind])
+            stream_close(p->cpu.stream[kind]);
+    if (p->chunks)
+        chunk_source_close(p->chunks);
+    *p = (struct player){0};
+}
+
+void player_interrupt(struct player *p)
+{
+    p->interrupted = true;
+    if (p->cpu.vcpu.run)
+        vcpu_kick(&p->cpu.vcpu);
+}
+
+/* ---- reading ahead ---- */
+
+static int fetch_event(struct player *p, struct err *e)
+{
+    struct vcpu_player *cpu = &p->cpu;
+    struct stream_reader *in = cpu->stream[STREAM_EVENTS];
+    size_t got;
+
+    if (cpu->has_next)
+        return 0;
+    const uint8_t *data = stream_peek(in, EVENT_MAX_BYTES, &got);
+    if (stream_bad(in))
+        return stream_error(in, e);
+    if (!got)
+        return 0;
+    struct cursor c = cursor_of(data, got);
+    if (!event_decode(&c, &cpu->codec, &cpu->next) || cpu->next.ordinal < cpu->ordinal)
+        return bad(p, e, "an event makes no sense");
+    cpu->has_next = true;
+    cpu->next_bytes = got - cursor_left(&c);
+    p->stats.events++;
+    return 0;
+}
+
+/* Inline DMA data points into the stream, so an event's bytes are left only behind it. */
+static void consume_event(struct player *p)
+{
+    stream_skip(p->cpu.stream[STREAM_EVENTS], p->cpu.next_bytes);
+    p->cpu.has_next = false;
+}
+
+/* ---- applying events ---- */
+
+static int dma_write(struct player *p, const struct dma_transfer *dma, struct err *e)
+{
+    uint8_t *to = guest_memory_at(&p->vm.memory, dma->gpa, dma->len);
+    uint8_t page[PAGE_BYTES];
+
+    if (!to)
+        return bad(p, e, "a device writes outside memory");
+    if (dma->len <= DMA_INLINE_MAX) {
+        memcpy(to, dma->data, dma->len);
+        return 0;
+    }
+    for (uint32_t at = 0; at < dma->len; at += PAGE_BYTES) {
+        uint32_t n = dma->len - at < PAGE_BYTES ? dma->len - at : PAGE_BYTES;
+        size_t len;
+        if (chunk_read(p->chunks, dma->chunks[at / PAGE_BYTES], page, &len, e) < 0)
+            return -1;
+        if (len < n)
+            return bad(p, e, "a device's data is incomplete");
+        memcpy(to + at, page, n);
+    }
+    return 0;
+}
+
+static int compare_digest(struct player *p, const struct state_digest *expected, struct err *e)
+{
+    struct vcpu_state state;
+
+    if (vcpu_state_get(&p->cpu.vcpu, &state, e) < 0)
+        return -1;
+    struct state_digest got = {
+        .memory = memory_digest(&p->vm.memory),
+        .cpu = vcpu_state_digest(&state),
+        .outputs = p->outputs,
+    };
+    p->stats.digests++;
+    if (!memcmp(&got, expected, sizeof got))
+        return 0;
+    p->status = PLAYER_DIVERGED;
+    p->divergence.kind = DIVERGED_DIGEST;
+    p->divergence.ordinal = p->cpu.ordinal;
+    p->divergence.digest_expected = *expected;
+    p->divergence.digest_got = got;
+    return 0;
+}
+
+static int check_sync(struct player *p, const struct vcpu_exit *exit, struct err *e);
+
+static int land(struct player *p, const struct landmark *landmark, struct err *e)
+{
+    struct vcpu_exit exit;
+
+    switch (p->clock->land(&p->cpu.vcpu, &p->hook, landmark, &exit, &p->stats.landing, e)) {
+    case LANDED:
+        exit = (struct vcpu_exit){.kind = EXIT_FORCED};
+        return check_sync(p, &exit, e);
+    case LAND_MISSED:
+        p->status = PLAYER_DIVERGED;
+        p->divergence.kind = DIVERGED_MISSED;
+        p->divergence.ordinal = p->cpu.ordinal + 1;
+        p->divergence.expected = (struct sync_point){.kind = EXIT_FORCED};
+        memcpy(p->divergence.expected.regs, landmark->regs, sizeof landmark->regs);
+        sync_point_of(&p->cpu.vcpu, &exit, (uint8_t)p->outputs, &p->divergence.got);
+        return 0;
+    case LAND_FAILED:
+        break;
+    }
+    return -1;
+}
+
+static int apply_event(struct player *p, const struct event *event, struct err *e)
+{
+    const void *from;
+
+    switch (event->kind) {
+    case EVENT_INJECT:
+        vcpu_inject(&p->cpu.vcpu, event->vector);
+        return 0;
+    case EVENT_WINDOW:
+        vcpu_want_window(&p->cpu.vcpu, event->window);
+        return 0;
+    case EVENT_DMA_WRITE:
+        return dma_write(p, &event->dma, e);
+    case EVENT_DMA_READ:
+        from = guest_memory_at(&p->vm.memory, event->dma.gpa, event->dma.len);
+        if (!from)
+            return bad(p, e, "a device reads outside memory");
+        p->outputs = output_fold(p->outputs, event->dma.gpa, from, event->dma.len);
+        return 0;
+    case EVENT_HOOK:
+        p->hook = event->hook;
+        return 0;
+    case EVENT_FORCED:
+        return land(p, &event->landmark, e);
+    case EVENT_DIGEST:
+        return compare_digest(p, &event->digest, e);
+    case EVENT_END:
+        p->status = PLAYER_ENDED;
+        p->reason = event->end.reason;
+        return event->end.has_digest ? compare_digest(p, &event->end.digest, e) : 0;
+    }
+    return bad(p, e, "an event is of no known kind");
+}
+
+/* Everything that happened between the sync point we stand at and the guest's next instruction. */
+static int apply_events(struct player *p, struct err *e)
+{
+    for (;;) {
+        if (fetch_event(p, e) < 0)
+            return -1;
+        if (!p->cpu.has_next || p->cpu.next.ordinal != p->cpu.ordinal)
+            return 0;
+        int rc = apply_event(p, &p->cpu.next, e);
+        consume_event(p);
+        if (rc < 0 || p->status != PLAYER_RUNNING)
+            return rc;
+    }
+}
+
+/* ---- sync points ---- */
+
+static int check_sync(struct player *p, const struct vcpu_exit *exit, struct err *e)
+{
+    struct vcpu_player *cpu = &p->cpu;
+    struct stream_reader *in = cpu->stream[STREAM_SYNCS];
+    struct sync_point expected, got, before = cpu->last_sync;
+    size_t available;
+
+    const uint8_t *data = stream_peek(in, SYNC_MAX_BYTES, &available);
+    if (stream_bad(in))
+        return stream_error(in, e);
+    struct cursor c = cursor_of(data, available);
+    if (!sync_decode(&c, &cpu->last_sync, &expected))
+        return bad(p, e, "a sync point makes no sense");
+    stream_skip(in, available - cursor_left(&c));
+    if (exit_is_output(exit))
+        p->outputs =
+            output_fold(p->outputs, exit->at, exit->data, (size_t)exit->size * exit->count);
+    sync_point_of(&cpu->vcpu, exit, (uint8_t)p->outputs, &got);
+    cpu->ordinal++;
+    p->stats.syncs++;
+    if (got.kind == expected.kind && got.size == expected.size && got.count == expected.count &&
+        got.at == expected.at && got.output == expected.output &&
+        !memcmp(got.regs, expected.regs, sizeof got.regs))
+        return 0;
+    p->status = PLAYER_DIVERGED;
+    p->divergence.kind = DIVERGED_SYNC;
+    p->divergence.ordinal = cpu->ordinal;
+    p->divergence.expected = expected;
+    p->divergence.got = got;
+    p->divergence.before = before;
+    return 0;
+}
+
+static int read_input(struct player *p, void *data, size_t len, struct err *e)
+{
+    struct stream_reader *in = p->cpu.stream[STREAM_INPUTS];
+
+    if (stream_read(in, data, len) < 0)
+        return stream_error(in, e);
+    p->divergence.input_len = (unsigned)(len < 8 ? len : 8);
+    memcpy(p->divergence.input, data, p->divergence.input_len);
+    return 0;
+}
+
+static int read_tsc(struct player *p, uint64_t *value, struct err *e)
+{
+    struct stream_reader *in = p->cpu.stream[STREAM_TSC];
+
+    p->cpu.tsc += (uint64_t)stream_svarint(in);
+    *value = p->cpu.tsc;
+    p->divergence.input_len = 8;
+    memcpy(p->divergence.input, value, 8);
+    return stream_bad(in) ? stream_error(in, e) : 0;
+}
+
+/* Bytes for the UART's transmitter are what a user saw on the console. */
+static void watch_console(struct player *p, const struct vcpu_exit *exit)
+{
+    if (exit->size != 1 || exit->at < CONSOLE_PORT || exit->at > CONSOLE_PORT + 4)
+        return;
+    for (unsigned i = 0; i < exit->count; i++) {
+        uint8_t byte = exit->data[i];
+        switch (exit->at - CONSOLE_PORT) {
+        case 0:
+            if (!p->dlab && !p->loopback && p->console)
+                p->console(p->console_opaque, byte);
+            break;
+        case 3: /* LCR */
+            p->dlab = byte & 0x80;
+            break;
+        case 4: /* MCR */
+            p->loopback = byte & 0x10;
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+/* Give the guest what it asked for at this sync point. */
+static int answer(struct player *p, const struct vcpu_exit *exit,
+                  const struct exception_frame *frame, struct err *e)
+{
+    struct vcpu *vcpu = &p->cpu.vcpu;
+    uint64_t value;
+    uint8_t msr[9];
+    enum trap_kind trap;
+
+    p->divergence.input_len = 0;
+    switch (exit->kind) {
+    case EXIT_PIO_IN:
+    case EXIT_MMIO_READ:
+        return read_input(p, exit->data, (size_t)exit->size * exit->count, e);
+    case EXIT_PIO_OUT:
+        watch_console(p, exit);
+        return 0;
+    case EXIT_RDTSC:
+        if (read_tsc(p, &value, e) < 0)
+            return -1;
+        vcpu_finish_rdtsc(vcpu, exit, value);
+        return 0;
+    case EXIT_RDMSR:
+    case EXIT_WRMSR:
+        if (read_input(p, msr, sizeof msr, e) < 0)
+            return -1;
+        memcpy(&value, msr, sizeof value);
+        vcpu_finish_msr(vcpu, value, msr[8]);
+        return 0;
+    case EXIT_TRAP:
+        trap = gphook_classify(vcpu, frame);
+        value = 0;
+        if (trap == TRAP_RDTSC && read_tsc(p, &value, e) < 0)
+            return -1;
+        gphook_finish(vcpu, &p->hook, trap, frame, value);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+static int run_to_next_sync(struct player *p, struct err *e)
+{
+    struct vcpu_exit exit;
+    struct exception_frame frame;
+
+    do {
+        if (p->interrupted) {
+            p->interrupted = false;
+            p->status = PLAYER_STOPPED;
+            return 0;
+        }
+        if (vcpu_run(&p->cpu.vcpu, &exit, e) < 0)
+            return -1;
+    } while (exit.kind == EXIT_KICK);
+    if (gphook_hit(&p->cpu.vcpu, &p->hook, &exit, &frame))
+        exit.kind = EXIT_TRAP;
+    if (check_sync(p, &exit, e) < 0)
+        return -1;
+    return p->status == PLAYER_RUNNING ? answer(p, &exit, &frame, e) : 0;
+}
+
+int player_run(struct player *p, uint64_t until, struct err *e)
+{
+    if (p->status == PLAYER_STOPPED)
+        p->status = PLAYER_RUNNING;
+    while (p->status == PLAYER_RUNNING) {
+        if (apply_events(p, e) < 0)
+            return -1;
+        if (p->status != PLAYER_RUNNING)
+            break;
+        if (p->cpu.ordinal >= until) {
+            p->status = PLAYER_STOPPED;
+        } else if (!stream_left(p->cpu.stream[STREAM_SYNCS])) {
+            if (recording_complete(p->recording))
+                return bad(p, e, "it stops without an end");
+            p->status = PLAYER_CUT;
+        } else if (run_to_next_sync(p, e) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}

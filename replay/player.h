@@ -1,0 +1,97 @@
+#ifndef REPLAY_PLAYER_H
+#define REPLAY_PLAYER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "recorder/event.h"
+#include "replay/chunk_source.h"
+#include "replay/reader.h"
+#include "replay/stream_reader.h"
+#include "vmm/clock.h"
+#include "vmm/vcpu.h"
+
+/*
+ * Plays a recording: a machine of CPU and memory only. There is no device model; every input comes
+ * from the recording, and every sync point is compared with it.
+ */
+
+enum player_status {
+    PLAYER_RUNNING,
+    PLAYER_ENDED,    /* at the recording's end, everything equal */
+    PLAYER_CUT,      /* at the last whole epoch of a recording whose recorder was killed */
+    PLAYER_DIVERGED, /* see struct divergence */
+    PLAYER_STOPPED,  /* at the sync point that was asked for, or by player_interrupt() */
+};
+
+enum divergence_kind {
+    DIVERGED_SYNC,   /* another exit, other registers or other outputs */
+    DIVERGED_MISSED, /* a forced point was not passed before the next sync point */
+    DIVERGED_DIGEST, /* memory or CPU state differs at a digest */
+};
+
+/* Where replay and recording part. Everything before sync point `ordinal` was equal. */
+struct divergence {
+    enum divergence_kind kind;
+    uint64_t ordinal;
+    struct sync_point expected, got;
+    struct sync_point before; /* the last one that was equal */
+    uint8_t input[8];         /* what that one read, at most its first 8 bytes */
+    unsigned input_len;
+    struct state_digest digest_expected, digest_got;
+    bool digest_cpu_only; /* no memory digest was taken */
+};
+
+struct player_stats {
+    uint64_t syncs, events, digests;
+    struct landing_stats landing;
+};
+
+/* The decoded timeline of one vCPU. */
+struct vcpu_player {
+    struct vcpu vcpu;
+    struct stream_reader *stream[4]; /* by enum stream_kind */
+    struct sync_point last_sync;     /* codec memory */
+    struct event_codec codec;
+    struct event next;
+    size_t next_bytes;
+    bool has_next;
+    uint64_t ordinal, tsc;
+};
+
+struct player {
+    struct recording *recording;
+    struct vm vm;
+    struct vcpu_player cpu; /* the only one, until machines have several */
+    struct chunk_source *chunks;
+    const struct clock_ops *clock;
+    struct gp_hook hook;
+    uint64_t outputs; /* running digest */
+    enum player_status status;
+    enum end_reason reason; /* when ended */
+    struct divergence divergence;
+    struct player_stats stats;
+    /* Console bytes of the guest, as they are put out; NULL: nobody looks. */
+    void (*console)(void *opaque, uint8_t byte);
+    void *console_opaque;
+    bool dlab, loopback; /* of the UART at the console port: they tell data from divisor */
+    /* Names a kernel address in text ("name+0x12"); NULL: no symbols. */
+    bool (*symbolize)(void *symbols, uint64_t va, char *text, size_t size);
+    void *symbols;
+    volatile bool interrupted;
+};
+
+/* Build the machine of a recording and bring it to its first instruction. The recording stays the
+ * caller's. */
+int player_open(struct player *p, struct recording *recording, struct err *e);
+void player_close(struct player *p);
+
+/* Play until the end, a divergence, or sync point `until` (UINT64_MAX: none). Returns 0 and a
+ * status, or -1 when the host or the file failed. */
+int player_run(struct player *p, uint64_t until, struct err *e);
+
+/* Async-signal-safe: player_run() returns PLAYER_STOPPED soon. */
+void player_interrupt(struct player *p);
+
+#endif

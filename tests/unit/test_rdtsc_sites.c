@@ -1,0 +1,251 @@
+#include <assert.h>
+#include <elf.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "vmm/boot.h"
+#include "vmm/rdtsc_sites.h"
+
+#define TEXT_VA 0xffffffff81000000ull
+
+/* A text of harmless instructions of several lengths, for sites to be put into. */
+static void fill_text(uint8_t *text, size_t len)
+{
+    static const uint8_t pattern[] = {
+        0x55,                                     /* push %rbp */
+        0x48, 0x89, 0xe5,                         /* mov %rsp,%rbp */
+        0x48, 0x8b, 0x05, 0x10, 0x20, 0x30, 0x00, /* mov 0x302010(%rip),%rax */
+        0x85, 0xc0,                               /* test %eax,%eax */
+        0x74, 0x05,                               /* je */
+        0x5d,                                     /* pop %rbp */
+    };
+
+    for (size_t i = 0; i < len; i++)
+        text[i] = pattern[i % sizeof(pattern)];
+    static_assert(sizeof(pattern) == 16, "instructions start at multiples of 16");
+}
+
+static void finds_rdtsc_and_rdtscp(void **state)
+{
+    uint8_t text[1024];
+    struct rdtsc_site sites[8];
+
+    (void)state;
+    fill_text(text, sizeof(text));
+    memcpy(text, "\x0f\x31", 2);               /* the very first instruction */
+    memcpy(text + 2, "\x66\x90", 2);           /* so that the pattern's second goes on */
+    memcpy(text + 512, "\x0f\x01\xf9\x90", 4); /* push; mov, replaced */
+    memcpy(text + 1008 + 13, "\x90\x0f\x31", 3);
+    assert_int_equal(rdtsc_sites_find(text, sizeof(text), TEXT_VA, sites, 8), 3);
+    assert_int_equal(sites[0].va, TEXT_VA);
+    assert_false(sites[0].rdtscp);
+    assert_int_equal(sites[1].va, TEXT_VA + 512);
+    assert_true(sites[1].rdtscp);
+    assert_int_equal(sites[1].offset, 512);
+    assert_int_equal(sites[2].offset, 1022);
+    assert_false(sites[2].rdtscp);
+    assert_int_equal(rdtsc_sites_find(text, sizeof(text), TEXT_VA, sites, 2), 2);
+    assert_int_equal(rdtsc_sites_find(text, 0, TEXT_VA, sites, 2), 0);
+    assert_int_equal(rdtsc_sites_find(text, 1, TEXT_VA, sites, 2), 0);
+}
+
+static void ignores_the_bytes_inside_other_instructions(void **state)
+{
+    uint8_t text[1024];
+    struct rdtsc_site sites[8];
+
+    (void)state;
+    fill_text(text, sizeof(text));
+    memcpy(text + 512 + 7, "\x0f\x31\x00\x00", 4); /* the displacement of the mov */
+    memcpy(text + 768 + 7, "\x0f\x01\xf9\x00", 4);
+    assert_int_equal(rdtsc_sites_find(text, sizeof(text), TEXT_VA, sites, 8), 0);
+}
+
+/* Out of step, a run of wrmsr decodes as `xor %cl,(%rdi)` until its end. */
+static void is_not_fooled_by_a_run_of_wrmsr(void **state)
+{
+    uint8_t text[1024];
+    struct rdtsc_site sites[8];
+
+    (void)state;
+    fill_text(text, sizeof(text));
+    for (size_t i = 512; i < 704; i += 2)
+        memcpy(text + i, "\x0f\x30", 2);
+    memcpy(text + 704, "\x0f\x31\x66\x90", 4);
+    assert_int_equal(rdtsc_sites_find(text, sizeof(text), TEXT_VA, sites, 8), 1);
+    assert_int_equal(sites[0].offset, 704);
+}
+
+#define FILE_LEN 0x2000u
+#define CODE_AT  0x1000u
+
+/* An ELF file with one executable segment at physical 16 MiB and no section table. */
+static void make_elf(uint8_t *file)
+{
+    Elf64_Ehdr h = {.e_type = ET_EXEC,
+                    .e_machine = EM_X86_64,
+                    .e_phoff = sizeof(h),
+                    .e_phnum = 1,
+                    .e_phentsize = sizeof(Elf64_Phdr)};
+    Elf64_Phdr p = {.p_type = PT_LOAD,
+                    .p_flags = PF_R | PF_X,
+                    .p_offset = CODE_AT,
+                    .p_vaddr = TEXT_VA,
+                    .p_paddr = 0x1000000,
+                    .p_filesz = FILE_LEN - CODE_AT,
+                    .p_memsz = FILE_LEN - CODE_AT};
+
+    memset(file, 0, FILE_LEN);
+    memcpy(h.e_ident, ELFMAG, SELFMAG);
+    h.e_ident[EI_CLASS] = ELFCLASS64;
+    h.e_ident[EI_DATA] = ELFDATA2LSB;
+    memcpy(file, &h, sizeof(h));
+    memcpy(file + sizeof(h), &p, sizeof(p));
+    fill_text(file + CODE_AT, FILE_LEN - CODE_AT);
+}
+
+static const uint8_t cr4_set[] = {
+    0xb9, 0,    0,    0,    0,    /* mov $0,%ecx */
+    0x81, 0xc9, 0xa0, 0,    0, 0, /* or $(PAE|PGE),%ecx */
+    0x74, 0x06,                   /* je over the next */
+    0x81, 0xc9, 0,    0x10, 0, 0, /* or $LA57,%ecx */
+    0x0f, 0x22, 0xe1,             /* mov %rcx,%cr4 */
+    0xc3,
+};
+static const uint8_t cr4_keep[] = {
+    0xba, 0x20, 0x10, 0,    0, /* mov $(PAE|LA57),%edx */
+    0x83, 0xca, 0x40,          /* or $MCE,%edx */
+    0x0f, 0x20, 0xe1,          /* mov %cr4,%rcx */
+    0x21, 0xd1,                /* and %edx,%ecx */
+    0x0f, 0xba, 0xe9, 0x04,    /* bts $PSE,%ecx */
+    0x0f, 0x22, 0xe1,          /* mov %rcx,%cr4 */
+    0xc3,
+};
+
+static void finds_sites_of_an_elf_file(void **state)
+{
+    uint8_t *file = malloc(FILE_LEN);
+    struct rdtsc_site sites[8];
+    struct cr4_site cr4[CR4_SITES_MAX];
+    size_t count;
+    struct err e;
+
+    (void)state;
+    make_elf(file);
+    memcpy(file + CODE_AT + 0x200, "\x0f\x31\x66\x90", 4);
+    memcpy(file + CODE_AT + 0x400, cr4_set, sizeof(cr4_set));
+    memcpy(file + CODE_AT + 0x600, cr4_keep, sizeof(cr4_keep));
+    assert_int_equal(rdtsc_sites_in_elf(file, FILE_LEN, sites, 8, &count, &e), 0);
+    assert_int_equal(count, 1);
+    assert_int_equal(sites[0].va, TEXT_VA + 0x200);
+    assert_int_equal(sites[0].pa, 0x1000200);
+    assert_int_equal(sites[0].offset, CODE_AT + 0x200);
+
+    assert_int_equal(cr4_sites_in_elf(file, FILE_LEN, cr4, &count, &e), 0);
+    assert_int_equal(count, 2);
+    assert_int_equal(cr4[0].va, TEXT_VA + 0x405);
+    assert_int_equal(cr4[0].pa, 0x1000407);
+    assert_int_equal(cr4[0].offset, CODE_AT + 0x407);
+    assert_int_equal(file[cr4[0].offset], 0xa0);
+    assert_false(cr4[0].keep_mask);
+    assert_int_equal(cr4[1].offset, CODE_AT + 0x601);
+    assert_true(cr4[1].keep_mask);
+
+    /* Without the write to CR4 it is an ordinary constant. */
+    file[CODE_AT + 0x400 + 21] = 0xd9;
+    assert_int_equal(cr4_sites_in_elf(file, FILE_LEN, cr4, &count, &e), 0);
+    assert_int_equal(count, 1);
+    assert_int_equal(rdtsc_sites_in_elf("ELF", 3, sites, 8, &count, &e), -1);
+    assert_non_null(strstr(e.text, "ELF"));
+    free(file);
+}
+
+static void survives_damaged_files(void **state)
+{
+    uint8_t *good = malloc(FILE_LEN), *bad = malloc(FILE_LEN);
+    struct rdtsc_site sites[8];
+    struct cr4_site cr4[CR4_SITES_MAX];
+    size_t count;
+    struct err e;
+
+    (void)state;
+    make_elf(good);
+    memcpy(good + CODE_AT + 0x200, "\x0f\x31\x66\x90", 4);
+    memcpy(good + CODE_AT + 0x400, cr4_set, sizeof(cr4_set));
+    srand(1);
+    for (unsigned i = 0; i < 2000; i++) {
+        memcpy(bad, good, FILE_LEN);
+        for (unsigned k = 0; k < 4; k++)
+            bad[(size_t)rand() % (k < 2 ? 128 : FILE_LEN)] ^= (uint8_t)(1 << rand() % 8);
+        rdtsc_sites_in_elf(bad, FILE_LEN, sites, 8, &count, &e);
+        assert_true(count <= 8);
+        cr4_sites_in_elf(bad, FILE_LEN, cr4, &count, &e);
+        assert_true(count <= CR4_SITES_MAX);
+    }
+    free(good);
+    free(bad);
+}
+
+/* DITTO_TEST_VMLINUZ: a distribution kernel, as /boot/vmlinuz. */
+static void finds_the_sites_of_a_real_kernel(void **state)
+{
+    const char *path = getenv("DITTO_TEST_VMLINUZ");
+    static uint8_t kernel[64 << 20];
+    static struct rdtsc_site sites[1000];
+    struct cr4_site cr4[CR4_SITES_MAX];
+    struct guest_memory m;
+    struct boot_state boot;
+    size_t count, rdtscp = 0;
+    struct err e;
+
+    (void)state;
+    if (!path) {
+        print_message("skipped: DITTO_TEST_VMLINUZ names no kernel\n");
+        skip();
+    }
+
+    FILE *f = fopen(path, "r");
+
+    assert_non_null(f);
+
+    struct boot_config config = {.kernel = kernel,
+                                 .kernel_len = fread(kernel, 1, sizeof(kernel), f)};
+
+    fclose(f);
+    assert_int_equal(guest_memory_create(&m, 512ull << 20, &e), 0);
+    assert_int_equal(boot_load(&config, &m, &boot, &e), 0);
+    assert_int_equal(rdtsc_sites_in_elf(boot.vmlinux, boot.vmlinux_len, sites, 1000, &count, &e),
+                     0);
+    for (size_t i = 0; i < count; i++) {
+        rdtscp += sites[i].rdtscp;
+        assert_memory_equal(guest_memory_at(&m, sites[i].pa, 2),
+                            sites[i].rdtscp ? "\x0f\x01" : "\x0f\x31", 2);
+    }
+    print_message("%zu rdtsc, %zu rdtscp\n", count - rdtscp, rdtscp);
+    assert_in_range(count - rdtscp, 50, 500);
+    assert_int_equal(cr4_sites_in_elf(boot.vmlinux, boot.vmlinux_len, cr4, &count, &e), 0);
+    assert_in_range(count, 1, 3);
+    free(boot.vmlinux);
+    guest_memory_destroy(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_rdtsc_and_rdtscp),
+        cmocka_unit_test(ignores_the_bytes_inside_other_instructions),
+        cmocka_unit_test(is_not_fooled_by_a_run_of_wrmsr),
+        cmocka_unit_test(finds_sites_of_an_elf_file),
+        cmocka_unit_test(survives_damaged_files),
+        cmocka_unit_test(finds_the_sites_of_a_real_kernel),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

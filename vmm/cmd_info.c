@@ -1,0 +1,139 @@
+#include <getopt.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "recorder/streams.h"
+#include "replay/reader.h"
+#include "vmm/command.h"
+
+static const char help[] =
+    "usage: dittovm info [--json] REC\n"
+    "\n"
+    "Says what a recording holds: the machine, how it was booted, how it ended, and where its bytes\n"
+    "go. Every block of the file is checked.\n";
+
+static const struct {
+    const char *name;
+    enum stream_kind kind;
+} streams[] = {
+    {"sync points", STREAM_SYNCS},
+    {"inputs", STREAM_INPUTS},
+    {"time stamps", STREAM_TSC},
+    {"events", STREAM_EVENTS},
+};
+
+/* The description in the recording, with what the file itself tells added to it. */
+static json_t *collect(const struct recording *r)
+{
+    size_t len;
+    const char *text = recording_meta(r, &len);
+    json_t *j = json_loadb(text, len, 0, NULL);
+    json_t *sizes = json_object();
+
+    if (!json_is_object(j)) {
+        json_decref(j);
+        j = json_object();
+    }
+    for (unsigned i = 0; i < sizeof streams / sizeof *streams; i++) {
+        unsigned id = stream_of(0, streams[i].kind);
+        json_object_set_new(
+            sizes, streams[i].name,
+            json_pack("{s:I, s:I}", "raw", (json_int_t)recording_stream_length(r, id), "stored",
+                      (json_int_t)recording_stored_bytes(r, BLOCK_STREAM, id)));
+    }
+    json_object_set_new(sizes, "memory and disk pages",
+                        json_pack("{s:I, s:I}", "raw", (json_int_t)recording_chunks(r) * 4096,
+                                  "stored",
+                                  (json_int_t)recording_stored_bytes(r, BLOCK_CHUNKS, 0)));
+    json_object_set_new(j, "bytes", sizes);
+    json_object_set_new(j, "file_bytes", json_integer((json_int_t)recording_file_size(r)));
+    json_object_set_new(j, "complete", json_boolean(recording_complete(r)));
+    const struct end_record *end = recording_end(r);
+    if (end)
+        json_object_set_new(j, "end", json_string(end->reason));
+    return j;
+}
+
+static const char *text_of(json_t *j, const char *section, const char *key)
+{
+    json_t *in = section ? json_object_get(j, section) : j;
+    const char *text = json_string_value(json_object_get(in, key));
+
+    return text ? text : "unknown";
+}
+
+static void show(json_t *j, const char *path)
+{
+    json_t *machine = json_object_get(j, "machine"), *value;
+    const char *name;
+    time_t when = (time_t)json_integer_value(json_object_get(j, "time"));
+    char date[64] = "unknown";
+    struct tm tm;
+
+    if (when && gmtime_r(&when, &tm))
+        strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S UTC", &tm);
+    printf("%s\n", path);
+    printf("  recorded      %s by %s\n", date, text_of(j, NULL, "recorder"));
+    printf("  machine       %lld CPU %s, %lld MiB, clock %s\n",
+           (long long)json_integer_value(json_object_get(machine, "cpus")),
+           text_of(j, "machine", "cpu"),
+           (long long)json_integer_value(json_object_get(machine, "memory")) >> 20,
+           text_of(j, "machine", "clock"));
+    printf("  booted        %s\n", text_of(j, "boot", "from"));
+    printf("  kernel        %s\n", text_of(j, "boot", "kernel"));
+    printf("  command line  %s\n", text_of(j, "boot", "command_line"));
+    printf("  ended         %s\n",
+           json_is_true(json_object_get(j, "complete"))
+               ? text_of(j, NULL, "end")
+               : "the recorder was killed; it replays to its last whole block");
+    printf("  file          %lld bytes\n",
+           (long long)json_integer_value(json_object_get(j, "file_bytes")));
+    json_object_foreach(json_object_get(j, "bytes"), name, value)
+        printf("    %-22s %12lld bytes, %12lld stored\n", name,
+               (long long)json_integer_value(json_object_get(value, "raw")),
+               (long long)json_integer_value(json_object_get(value, "stored")));
+}
+
+static int run(const struct invocation *inv, int argc, char **argv, struct err *e)
+{
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {0}};
+    bool as_json = false;
+    int option;
+
+    (void)inv;
+    optind = 1;
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+        if (option != 'j')
+            return err_set(e, STATUS_USAGE, "info: unknown option '%s' (see dittovm info --help)",
+                           argv[optind - 1]);
+        as_json = true;
+    }
+    if (optind != argc - 1)
+        return err_set(e, STATUS_USAGE, "info: give one recording (see dittovm info --help)");
+    struct recording *r = recording_open(argv[optind], e);
+    if (!r)
+        return -1;
+    int rc = recording_verify_all(r, e);
+    if (rc == 0) {
+        json_t *j = collect(r);
+        if (as_json) {
+            json_dumpf(j, stdout, JSON_SORT_KEYS | JSON_INDENT(2));
+            putchar('\n');
+        } else {
+            show(j, argv[optind]);
+        }
+        json_decref(j);
+    }
+    recording_close(r);
+    return rc;
+}
+
+const struct command command_info = {
+    .name = "info",
+    .summary = "say what a recording holds, and check its file",
+    .help = help,
+    .run = run,
+};

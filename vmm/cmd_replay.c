@@ -1,0 +1,216 @@
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include <jansson.h>
+
+#include "base/file.h"
+#include "replay/divergence.h"
+#include "replay/player.h"
+#include "vmm/command.h"
+#include "vmm/console.h"
+#include "vmm/machine.h"
+
+/* `replay` shows what the machine put out; `verify` is the same without the output. */
+struct replay_options {
+    const char *recording;
+    uint64_t until;
+    bool quiet, json;
+};
+
+static const char replay_help[] =
+    "usage: dittovm replay [OPTIONS] REC\n"
+    "\n"
+    "Runs the recorded machine again, instruction for instruction, and shows what it put out.\n"
+    "Neither its disk image nor anything else is needed. Everything is compared with the "
+    "recording;\n"
+    "exit status 3 and a report mean that the replay diverged.\n"
+    "\n"
+    "      --to POINT   stop at sync point POINT (see 'dittovm dump')\n"
+    "  -q, --quiet      do not show the machine's output\n"
+    "      --json       the summary as JSON on stderr\n";
+
+static const char verify_help[] = "usage: dittovm verify [OPTIONS] REC\n"
+                                  "\n"
+                                  "Replays a recording with every check and without showing the "
+                                  "machine's output. Exit status 0:\n"
+                                  "identical; 3: it diverged, and the report says where and what "
+                                  "differs; 65: not a recording, or\n"
+                                  "a damaged one.\n"
+                                  "\n"
+                                  "      --json       the result as JSON on stdout\n";
+
+static struct player *playing;
+
+static void on_signal(int signal)
+{
+    (void)signal;
+    if (playing)
+        player_interrupt(playing);
+}
+
+static void catch_signals(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    struct sigaction action = {.sa_handler = on_signal};
+
+    sigemptyset(&action.sa_mask);
+    for (unsigned i = 0; i < sizeof signals / sizeof *signals; i++)
+        sigaction(signals[i], &action, NULL);
+}
+
+static int parse(struct replay_options *o, int argc, char **argv, struct err *e)
+{
+    static const struct option options[] = {
+        {"to", required_argument, NULL, 't'},
+        {"quiet", no_argument, NULL, 'q'},
+        {"json", no_argument, NULL, 'j'},
+        {0},
+    };
+    int option;
+
+    *o = (struct replay_options){.until = UINT64_MAX};
+    optind = 1;
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":q", options, NULL)) != -1) {
+        if (option == 'q')
+            o->quiet = true;
+        else if (option == 'j')
+            o->json = true;
+        else if (option != 't')
+            return err_set(e, STATUS_USAGE, "%s: %s '%s' (see dittovm %s --help)", argv[0],
+                           option == ':' ? "a value is missing after" : "unknown option",
+                           argv[optind - 1], argv[0]);
+        else if (parse_number(optarg, UINT64_MAX - 1, &o->until) < 0)
+            return err_set(e, STATUS_USAGE, "--to takes the number of a sync point, not '%s'",
+                           optarg);
+    }
+    if (optind != argc - 1)
+        return err_set(e, STATUS_USAGE, "%s: give one recording (see dittovm %s --help)", argv[0],
+                       argv[0]);
+    o->recording = argv[optind];
+    return 0;
+}
+
+/* What the emulated host must offer. Opening the recording here also refuses bad ones before
+ * anything is started. */
+static int needs_of(const char *path, struct host_needs *needs, struct err *e)
+{
+    struct recording *recording = recording_open(path, e);
+    size_t len;
+
+    if (!recording)
+        return -1;
+    const char *text = recording_meta(recording, &len);
+    json_t *meta = json_loadb(text, len, 0, NULL);
+    json_int_t memory =
+        json_integer_value(json_object_get(json_object_get(meta, "machine"), "memory"));
+    *needs = (struct host_needs){.guest_memory = memory > 0 ? (uint64_t)memory : 0};
+    json_decref(meta);
+    recording_close(recording);
+    return 0;
+}
+
+static int report(const struct player *p, const struct replay_options *o, double seconds, FILE *out)
+{
+    struct rusage usage;
+    static const char *const results[] = {
+        [PLAYER_ENDED] = "identical",
+        [PLAYER_CUT] = "identical up to where the recorder was killed",
+        [PLAYER_DIVERGED] = "diverged",
+        [PLAYER_STOPPED] = "stopped",
+    };
+
+    getrusage(RUSAGE_SELF, &usage);
+    if (o->json) {
+        json_t *j = json_pack(
+            "{s:s, s:b, s:f, s:I, s:I, s:I, s:I, s:I}", "result", results[p->status], "complete",
+            p->status == PLAYER_ENDED, "seconds", seconds, "syncs", (json_int_t)p->stats.syncs,
+            "events", (json_int_t)p->stats.events, "landings",
+            (json_int_t)p->stats.landing.landings, "landing_exits",
+            (json_int_t)p->stats.landing.exits, "max_rss_kib", (json_int_t)usage.ru_maxrss);
+        json_dumpf(j, out, JSON_SORT_KEYS);
+        fputc('\n', out);
+        json_decref(j);
+    } else if (p->status != PLAYER_DIVERGED) {
+        fprintf(out, "dittovm: %s: %s, %llu sync points, %llu forced points, in %.1f s",
+                o->recording, results[p->status], (unsigned long long)p->stats.syncs,
+                (unsigned long long)p->stats.landing.landings, seconds);
+        if (p->status == PLAYER_ENDED)
+            fprintf(out, "; the machine %s", end_reason_text(p->reason));
+        fputc('\n', out);
+    }
+    if (p->status == PLAYER_DIVERGED)
+        divergence_report(p, stderr);
+    return p->status == PLAYER_DIVERGED ? STATUS_DIVERGED : STATUS_OK;
+}
+
+static int play(struct recording *recording, const struct replay_options *o, bool show,
+                struct err *e)
+{
+    struct player p;
+    struct console *console = NULL;
+    uint64_t start = host_now_ns();
+
+    if (player_open(&p, recording, e) < 0)
+        return -1;
+    if (show) {
+        console = console_open(-1, STDOUT_FILENO, e);
+        p.console = console_put;
+        p.console_opaque = console;
+    }
+    playing = &p;
+    catch_signals();
+    int rc = player_run(&p, o->until, e);
+    playing = NULL;
+    console_close(console);
+    if (rc == 0)
+        rc = report(&p, o, (double)(host_now_ns() - start) / 1e9, show ? stderr : stdout);
+    player_close(&p);
+    return rc;
+}
+
+static int replay_with(const struct invocation *inv, int argc, char **argv, bool show,
+                       struct err *e)
+{
+    struct replay_options o;
+    struct host_needs needs;
+    int status;
+
+    if (parse(&o, argc, argv, e) < 0 || needs_of(o.recording, &needs, e) < 0)
+        return -1;
+    if (host_redirect(inv, &needs, &status, e))
+        return status;
+    struct recording *recording = recording_open(o.recording, e);
+    if (!recording)
+        return -1;
+    int rc = play(recording, &o, show && !o.quiet, e);
+    recording_close(recording);
+    return rc;
+}
+
+static int run_replay(const struct invocation *inv, int argc, char **argv, struct err *e)
+{
+    return replay_with(inv, argc, argv, true, e);
+}
+
+static int run_verify(const struct invocation *inv, int argc, char **argv, struct err *e)
+{
+    return replay_with(inv, argc, argv, false, e);
+}
+
+const struct command command_replay = {
+    .name = "replay",
+    .summary = "run a recorded machine again and show what it put out",
+    .help = replay_help,
+    .run = run_replay,
+};
+
+const struct command command_verify = {
+    .name = "verify",
+    .summary = "replay a recording with every check; 0 identical, 3 diverged",
+    .help = verify_help,
+    .run = run_verify,
+};

@@ -1,0 +1,192 @@
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "vmm/command.h"
+#include "vmm/machine.h"
+#include "vmm/run_options.h"
+#include "vmm/run_sources.h"
+#include "vmm/version.h"
+
+/* The machine that signals stop. */
+static struct machine *running;
+
+static void on_signal(int signal)
+{
+    (void)signal;
+    if (running)
+        machine_stop(running);
+}
+
+static void catch_signals(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    struct sigaction action = {.sa_handler = on_signal};
+
+    sigemptyset(&action.sa_mask);
+    for (unsigned i = 0; i < sizeof signals / sizeof *signals; i++)
+        sigaction(signals[i], &action, NULL);
+}
+
+/* What a recording says about itself, as JSON text (the caller frees it). */
+static char *describe(const struct run_options *o, const struct run_sources *s,
+                      const struct machine *m, const struct machine_boot *boot)
+{
+    json_t *meta =
+        json_pack("{s:s, s:{s:I, s:i, s:s, s:s, s:s}, s:{s:s, s:s, s:s, s:i}, s:I}", "recorder",
+                  "dittovm " DITTO_VERSION, "machine", "memory", (json_int_t)o->memory, "cpus", 1,
+                  "cpu", "ditto-v1", "clock", m->clock->name, "console", "16550 at 0x3f8", "boot",
+                  "from", s->description, "kernel", boot->version, "command_line", s->command_line,
+                  "rdtsc_patched", (int)boot->rdtsc_patched, "time", (json_int_t)time(NULL));
+    char *text = json_dumps(meta, JSON_SORT_KEYS);
+
+    json_decref(meta);
+    return text;
+}
+
+static struct recorder *start_recording(const struct run_options *o, const struct run_sources *s,
+                                        struct machine *m, const struct machine_boot *boot,
+                                        struct err *e)
+{
+    char *meta = describe(o, s, m, boot);
+    struct recorder *recorder;
+
+    if (!meta) {
+        err_set(e, STATUS_ERROR, "the kernel's name or command line is not valid UTF-8");
+        return NULL;
+    }
+    recorder = recorder_create(o->recording, o->force, meta, e);
+    free(meta);
+    if (recorder && machine_record(m, recorder, e) < 0) {
+        recorder_abort(recorder);
+        return NULL;
+    }
+    return recorder;
+}
+
+static void summarize(const struct run_options *o, const struct machine *m, enum end_reason reason,
+                      const struct recorder_stats *stats, double seconds)
+{
+    struct rusage usage;
+    struct stat st;
+
+    if (o->quiet)
+        return;
+    getrusage(RUSAGE_SELF, &usage);
+    long long bytes = o->record && stat(o->recording, &st) == 0 ? (long long)st.st_size : 0;
+    if (o->json) {
+        json_t *j = json_pack(
+            "{s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "end", end_reason_text(reason),
+            "seconds", seconds, "exits", (json_int_t)m->stats.exits, "interrupts",
+            (json_int_t)m->stats.interrupts, "forced", (json_int_t)m->stats.forced, "syncs",
+            (json_int_t)stats->syncs, "events", (json_int_t)stats->events, "bytes",
+            (json_int_t)bytes, "max_rss_kib", (json_int_t)usage.ru_maxrss);
+        json_dumpf(j, stderr, JSON_SORT_KEYS);
+        fputc('\n', stderr);
+        json_decref(j);
+        return;
+    }
+    fprintf(stderr,
+            "dittovm: the machine %s after %.1f s: %llu exits, %llu interrupts, %llu forced\n",
+            reason == END_POWEROFF || reason == END_RESET ? end_reason_text(reason) : "ended",
+            seconds, (unsigned long long)m->stats.exits, (unsigned long long)m->stats.interrupts,
+            (unsigned long long)m->stats.forced);
+    if (o->record)
+        fprintf(stderr, "dittovm: recorded in %s, %lld bytes; replay it with: dittovm replay %s\n",
+                o->recording, bytes, o->recording);
+}
+
+/* Run to the end, and finish the recording whatever happened: what was recorded can be replayed. */
+static int run_machine(struct machine *m, struct recorder *recorder, enum end_reason *reason,
+                       struct recorder_stats *stats, struct err *e)
+{
+    struct err later;
+    int rc = machine_run(m, reason, e);
+    bool with_digest = rc == 0;
+
+    if (recorder_end(recorder, &m->vcpu, &m->vm.memory, *reason, with_digest, rc ? &later : e) < 0)
+        rc = -1;
+    recorder_stats(recorder, stats);
+    if (recorder_finish(recorder, *reason, rc ? &later : e) < 0)
+        rc = -1;
+    return rc;
+}
+
+static int run_sources(const struct run_options *o, struct run_sources *s, struct console *console,
+                       struct err *e)
+{
+    struct machine m;
+    struct machine_boot boot;
+    struct recorder *recorder = NULL;
+    struct recorder_stats stats;
+    enum end_reason reason;
+    struct machine_config config = {
+        .memory = o->memory,
+        .kernel = s->kernel,
+        .kernel_len = s->kernel_len,
+        .initrd = s->initrd,
+        .initrd_len = s->initrd_len,
+        .command_line = s->command_line,
+        .disk = s->disk,
+        .grace_ns = o->grace_ms * 1000000u,
+        .digest_ns = o->digest_s * 1000000000u,
+    };
+    uint64_t start = host_now_ns();
+
+    if (machine_create(&m, &config, console, &boot, e) < 0)
+        return -1;
+    if (o->record)
+        recorder = start_recording(o, s, &m, &boot, e);
+    free(boot.vmlinux);
+    run_sources_drop_boot_files(s); /* they are in guest memory now */
+    int rc = o->record && !recorder ? -1 : 0;
+    if (rc == 0) {
+        running = &m;
+        catch_signals();
+        rc = run_machine(&m, recorder, &reason, &stats, e);
+        running = NULL;
+    }
+    if (rc == 0)
+        summarize(o, &m, reason, &stats, (double)(host_now_ns() - start) / 1e9);
+    machine_destroy(&m);
+    return rc;
+}
+
+static int run(const struct invocation *inv, int argc, char **argv, struct err *e)
+{
+    struct run_options o;
+    struct run_sources s;
+    int status;
+
+    if (run_options_parse(&o, argc, argv, e) < 0)
+        return -1;
+    if (run_sources_check(&o, e) < 0)
+        return -1;
+    struct host_needs needs = {.guest_memory = o.memory};
+    if (o.record)
+        needs.write_paths[needs.write_path_count++] = o.recording;
+    if (o.write_through)
+        needs.write_paths[needs.write_path_count++] = o.disk;
+    if (host_redirect(inv, &needs, &status, e))
+        return status;
+    if (run_sources_load(&s, &o, e) < 0)
+        return -1;
+    struct console *console = console_open(STDIN_FILENO, STDOUT_FILENO, e);
+    int rc = console ? run_sources(&o, &s, console, e) : -1;
+    console_close(console);
+    run_sources_free(&s);
+    return rc;
+}
+
+const struct command command_run = {
+    .name = "run",
+    .summary = "run a machine from a disk image or a kernel, and record it with --record",
+    .help = run_help,
+    .run = run,
+};

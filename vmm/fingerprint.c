@@ -1,0 +1,113 @@
+#include "vmm/fingerprint.h"
+
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "mmu/walk.h"
+#include "vmm/insn.h"
+#include "vmm/vcpu_state.h"
+
+#define STACK_BELOW 128 /* the red zone of the System V ABI */
+#define STACK_ABOVE 384
+#define LOOK_AHEAD  24
+
+static uint64_t stack_digest(const struct guest_memory *m, uint64_t cr3, unsigned cpl, uint64_t rsp)
+{
+    uint8_t window[STACK_BELOW + STACK_ABOVE];
+    /* Kernel code has no red zone: what lies below RSP there is dead. */
+    uint64_t from = cpl == 3 ? rsp - STACK_BELOW : rsp;
+    size_t n = walk_read(m, cr3, from, window, rsp + STACK_ABOVE - from);
+
+    return XXH3_64bits(window, n);
+}
+
+static void add_probe(const struct guest_memory *m, struct landmark *l, uint64_t va)
+{
+    struct memory_probe probe = {.va = va};
+
+    for (unsigned i = 0; i < l->probes; i++)
+        if (l->probe[i].va == va)
+            return;
+    if (l->probes < LANDMARK_PROBES &&
+        walk_read(m, l->cr3, va, &probe.value, sizeof probe.value) == sizeof probe.value)
+        l->probe[l->probes++] = probe;
+}
+
+/* Where straight-line reading of the code goes on after this instruction; 0 where it ends. Backward
+ * branches are taken (they are loops), forward ones are not. */
+static uint64_t next_instruction(const struct insn *insn)
+{
+    uint64_t after = insn->va + insn->info.length, target;
+
+    switch (insn->info.meta.category) {
+    case ZYDIS_CATEGORY_COND_BR:
+    case ZYDIS_CATEGORY_UNCOND_BR:
+        if (insn->operands[0].type != ZYDIS_OPERAND_TYPE_IMMEDIATE)
+            return 0;
+        target = after + (uint64_t)insn->operands[0].imm.value.s;
+        return insn->info.meta.category == ZYDIS_CATEGORY_UNCOND_BR || target < insn->va ? target
+                                                                                         : after;
+    case ZYDIS_CATEGORY_RET:
+    case ZYDIS_CATEGORY_CALL:
+    case ZYDIS_CATEGORY_SYSCALL:
+    case ZYDIS_CATEGORY_SYSRET:
+    case ZYDIS_CATEGORY_INTERRUPT:
+        return 0;
+    default:
+        return after;
+    }
+}
+
+static void take_probes(const struct guest_memory *m, const struct kvm_regs *regs,
+                        const struct kvm_sregs *sregs, struct landmark *l)
+{
+    uint64_t va = regs->rip;
+    struct insn insn;
+
+    l->probes = 0;
+    for (unsigned n = 0; n < LOOK_AHEAD && va; n++, va = next_instruction(&insn)) {
+        if (!insn_decode(m, l->cr3, va, &insn))
+            return;
+        for (unsigned i = 0; i < insn.info.operand_count_visible; i++) {
+            const ZydisDecodedOperand *op = &insn.operands[i];
+            uint64_t at;
+            if (op->type == ZYDIS_OPERAND_TYPE_MEMORY && op->mem.type == ZYDIS_MEMOP_TYPE_MEM &&
+                insn_address(&insn, op, regs, sregs, &at))
+                add_probe(m, l, at);
+        }
+    }
+}
+
+void fingerprint_take(struct vcpu *vcpu, const struct kvm_regs *regs, const struct kvm_sregs *sregs,
+                      struct landmark *out)
+{
+    const struct guest_memory *m = &vcpu->vm->memory;
+
+    memcpy(out->regs, regs, sizeof out->regs);
+    out->regs[REG_COUNT - 1] &= ~RFLAGS_RF;
+    out->cr3 = sregs->cr3;
+    out->cpl = sregs->ss.dpl;
+    out->cs = sregs->cs;
+    out->ss = sregs->ss;
+    out->fpu = vcpu_fpu_digest(vcpu);
+    out->stack = stack_digest(m, out->cr3, out->cpl, regs->rsp);
+    take_probes(m, regs, sregs, out);
+}
+
+bool fingerprint_matches(struct vcpu *vcpu, const struct kvm_regs *regs,
+                         const struct kvm_sregs *sregs, const struct landmark *l)
+{
+    const struct guest_memory *m = &vcpu->vm->memory;
+    struct kvm_regs now = *regs;
+
+    now.rflags &= ~RFLAGS_RF;
+    if (memcmp(&now, l->regs, sizeof now) || sregs->cr3 != l->cr3)
+        return false;
+    for (unsigned i = 0; i < l->probes; i++) {
+        uint64_t value;
+        if (walk_read(m, l->cr3, l->probe[i].va, &value, 8) != 8 || value != l->probe[i].value)
+            return false;
+    }
+    return stack_digest(m, l->cr3, l->cpl, now.rsp) == l->stack && vcpu_fpu_digest(vcpu) == l->fpu;
+}

@@ -1,0 +1,21 @@
+#ifndef VMM_FINGERPRINT_H
+#define VMM_FINGERPRINT_H
+
+#include "recorder/event.h"
+#include "vmm/vcpu.h"
+
+/*
+ * What tells two passes of the same instruction apart: registers, x87/SSE state, the stack, and the
+ * memory that the code ahead works on. A loop whose counter lives in memory only has equal registers
+ * at every pass.
+ */
+
+/* Describe the state at regs (those of the vCPU, or those in an exception frame of user code). */
+void fingerprint_take(struct vcpu *vcpu, const struct kvm_regs *regs,
+                      const struct kvm_sregs *sregs, struct landmark *out);
+
+/* Whether the vCPU, with these registers, is where the landmark was taken. */
+bool fingerprint_matches(struct vcpu *vcpu, const struct kvm_regs *regs,
+                         const struct kvm_sregs *sregs, const struct landmark *l);
+
+#endif

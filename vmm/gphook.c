@@ -1,0 +1,170 @@
+#include "vmm/gphook.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "mmu/walk.h"
+#include "vmm/insn.h"
+
+#define VECTOR_UD  6
+#define VECTOR_GP  13
+#define GATE_BYTES 16
+#define CR0_PG     (1ull << 31)
+#define EFER_LMA   (1ull << 10)
+#define RFLAGS_IF  (1ull << 9)
+#define HLT        0xf4
+/* How far around the guest's #GP handler the HLT and IRETQ bytes are looked for. */
+#define SEARCH_PAGES 512
+
+static bool gate_handler(const uint8_t *gate, uint64_t *handler)
+{
+    uint64_t low, high;
+
+    memcpy(&low, gate, 8);
+    memcpy(&high, gate + 8, 8);
+    *handler = (low & 0xffff) | (low >> 32 & 0xffff0000) | high << 32;
+    return low >> 47 & 1; /* present */
+}
+
+static void gate_redirect(uint8_t *gate, uint64_t handler)
+{
+    uint64_t low, high = handler >> 32;
+
+    memcpy(&low, gate, 8);
+    low = (low & 0x0000ffffffff0000) | (handler & 0xffff) | (handler & 0xffff0000) << 32;
+    memcpy(gate, &low, 8);
+    memcpy(gate + 8, &high, 8);
+}
+
+/* A byte string in mapped, executable kernel memory, searched page by page from `around` on and
+ * then before it. Strings that straddle pages are not found, which does not matter. */
+static uint64_t find_code(const struct guest_memory *m, uint64_t cr3, uint64_t around,
+                          const uint8_t *bytes, size_t len)
+{
+    uint64_t page = around & ~(uint64_t)(PAGE_BYTES - 1);
+
+    for (unsigned i = 0; i < 2 * SEARCH_PAGES; i++) {
+        uint64_t va = i < SEARCH_PAGES ? page + (uint64_t)i * PAGE_BYTES
+                                       : page - (uint64_t)(i - SEARCH_PAGES + 1) * PAGE_BYTES;
+        struct translation t;
+        if (!walk(m, cr3, va, &t) || !t.executable)
+            continue;
+        const uint8_t *code = guest_memory_at(m, t.gpa, PAGE_BYTES);
+        const uint8_t *at = code ? memmem(code, PAGE_BYTES, bytes, len) : NULL;
+        if (at)
+            return va + (uint64_t)(at - code);
+    }
+    return 0;
+}
+
+static bool user_space_exists(const struct guest_memory *m, uint64_t cr3)
+{
+    const uint64_t *root = guest_memory_at(m, cr3 & PTE_ADDRESS, PAGE_BYTES);
+
+    for (unsigned i = 0; root && i < 256; i++)
+        if ((root[i] & (PTE_PRESENT | PTE_USER)) == (PTE_PRESENT | PTE_USER))
+            return true;
+    return false;
+}
+
+bool gphook_prepare(struct vcpu *vcpu, struct gp_hook *hook, uint64_t *gate_gpa, uint8_t gate[16])
+{
+    static const uint8_t hlt[] = {HLT}, iretq[] = {0x48, 0xcf};
+    const struct guest_memory *m = &vcpu->vm->memory;
+    struct kvm_sregs s;
+    struct translation t;
+    uint8_t ud[GATE_BYTES];
+
+    vcpu_get_sregs(vcpu, &s);
+    if (!(s.cr0 & CR0_PG) || !(s.efer & EFER_LMA) || s.idt.limit < GATE_BYTES * (VECTOR_GP + 1) - 1)
+        return false;
+    if (!user_space_exists(m, s.cr3))
+        return false;
+    uint64_t gate_va = s.idt.base + GATE_BYTES * VECTOR_GP;
+    if (walk_read(m, s.cr3, gate_va, gate, GATE_BYTES) != GATE_BYTES ||
+        walk_read(m, s.cr3, s.idt.base + GATE_BYTES * VECTOR_UD, ud, GATE_BYTES) != GATE_BYTES ||
+        !walk(m, s.cr3, gate_va, &t))
+        return false;
+    *gate_gpa = t.gpa;
+    if (!gate_handler(gate, &hook->handler) || !gate_handler(ud, &hook->ud))
+        return false;
+    hook->rip = find_code(m, s.cr3, hook->handler, hlt, sizeof hlt);
+    hook->iretq = find_code(m, s.cr3, hook->handler, iretq, sizeof iretq);
+    if (!hook->rip || !hook->iretq)
+        return false;
+    gate_redirect(gate, hook->rip);
+    return true;
+}
+
+bool gphook_hit(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu_exit *exit,
+                struct exception_frame *frame)
+{
+    if (!hook->rip || exit->kind != EXIT_HLT || vcpu->regs->rip != hook->rip + 1)
+        return false;
+    /* A HLT that the guest really executes there would not have a frame of ours below it. */
+    return insn_read(vcpu, vcpu->regs->rsp, frame, sizeof *frame) == sizeof *frame &&
+           !(frame->cs >> 16) && !(frame->ss >> 16) && (frame->rflags & 2);
+}
+
+enum trap_kind gphook_classify(struct vcpu *vcpu, const struct exception_frame *frame)
+{
+    uint8_t code[3] = {0};
+    size_t n = insn_read(vcpu, frame->rip, code, sizeof code);
+
+    if (n >= 2 && (frame->cs & 3) == 3 && frame->error == 0) {
+        if (code[0] == 0x0f && code[1] == 0x31)
+            return TRAP_RDTSC;
+        if (n == 3 && code[0] == 0x0f && code[1] == 0x01 && code[2] == 0xf9)
+            return TRAP_UD;
+    }
+    return TRAP_GUEST;
+}
+
+void gphook_finish(struct vcpu *vcpu, const struct gp_hook *hook, enum trap_kind kind,
+                   const struct exception_frame *frame, uint64_t tsc)
+{
+    const struct guest_memory *m = &vcpu->vm->memory;
+    struct kvm_regs regs = *vcpu->regs;
+    struct kvm_sregs s;
+    struct translation t;
+    uint64_t *saved_rip;
+
+    switch (kind) {
+    case TRAP_GUEST:
+        regs.rip = hook->handler;
+        break;
+    case TRAP_UD: /* #UD pushes no error code */
+        regs.rsp += 8;
+        regs.rip = hook->ud;
+        break;
+    case TRAP_RDTSC:
+        vcpu_get_sregs(vcpu, &s);
+        saved_rip = walk(m, s.cr3, regs.rsp + 8, &t) ? guest_memory_at(m, t.gpa, 8) : NULL;
+        assert(saved_rip && *saved_rip == frame->rip);
+        *saved_rip = frame->rip + 2;
+        regs.rax = (uint32_t)tsc;
+        regs.rdx = tsc >> 32;
+        regs.rsp += 8; /* the error code */
+        regs.rip = hook->iretq;
+        break;
+    }
+    vcpu_set_regs(vcpu, &regs);
+}
+
+uint64_t gphook_user_frame_gpa(struct vcpu *vcpu)
+{
+    struct kvm_sregs s;
+    uint64_t rsp0;
+    struct translation t;
+
+    vcpu_get_sregs(vcpu, &s);
+    if (walk_read(&vcpu->vm->memory, s.cr3, s.tr.base + 4, &rsp0, 8) != 8)
+        return 0;
+    uint64_t top = rsp0 & ~15ull; /* long mode aligns the stack before it pushes */
+    if (!walk(&vcpu->vm->memory, s.cr3, top - sizeof(struct exception_frame), &t))
+        return 0;
+    /* A frame that straddles a page would need two addresses; no kernel does that. */
+    if ((t.gpa & (PAGE_BYTES - 1)) + sizeof(struct exception_frame) > PAGE_BYTES)
+        return 0;
+    return t.gpa;
+}

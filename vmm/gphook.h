@@ -1,0 +1,50 @@
+#ifndef VMM_GPHOOK_H
+#define VMM_GPHOOK_H
+
+#include "recorder/event.h"
+#include "vmm/vcpu.h"
+
+/*
+ * The #GP hook: how dittovm sees privileged things that user code does.
+ *
+ * CR4.TSD is set from the start, so RDTSC at CPL3 raises #GP; and a HLT byte patched into user code
+ * as a breakpoint raises #GP too. The guest's IDT gate for #GP is redirected to a HLT byte that
+ * already lies somewhere in the guest kernel's text, so that every #GP exits to us at its very
+ * first instruction, with the exception frame just pushed and nothing else changed.
+ *
+ * Installing writes 16 bytes into the guest's IDT: an event of the recording like any device's
+ * write. Replay takes the addresses from the recording and searches for nothing.
+ */
+
+/* The frame the CPU pushed for #GP (AMD APM vol. 2, 8.9.3), lowest address first. */
+struct exception_frame {
+    uint64_t error, rip, cs, rflags, rsp, ss;
+};
+
+/*
+ * Look for everything the hook needs in the running guest. Returns true, with *hook and the gate
+ * (its GPA and new contents) filled in, when the guest's IDT is complete and user code may be about
+ * to run; false when it is too early.
+ */
+bool gphook_prepare(struct vcpu *vcpu, struct gp_hook *hook, uint64_t *gate_gpa, uint8_t gate[16]);
+
+/* True when a HLT exit is really the hook; *frame is then what the CPU pushed. */
+bool gphook_hit(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu_exit *exit,
+                struct exception_frame *frame);
+
+/* What the faulting instruction was, which decides how the trap is finished. */
+enum trap_kind {
+    TRAP_RDTSC, /* emulate it with a value from the recorder */
+    TRAP_UD,    /* RDTSCP, which the CPU model lacks: the guest gets #UD, as on hardware */
+    TRAP_GUEST, /* a #GP of the guest's own: its handler runs */
+};
+enum trap_kind gphook_classify(struct vcpu *vcpu, const struct exception_frame *frame);
+
+/* Let the guest go on behind the trap; tsc is used by TRAP_RDTSC only. */
+void gphook_finish(struct vcpu *vcpu, const struct gp_hook *hook, enum trap_kind kind,
+                   const struct exception_frame *frame, uint64_t tsc);
+
+/* Where the CPU pushes the frame of an exception from CPL3 (TSS.RSP0), as a GPA; 0 if unknown. */
+uint64_t gphook_user_frame_gpa(struct vcpu *vcpu);
+
+#endif

@@ -1,0 +1,106 @@
+#include "vmm/command.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "vmm/emulated.h"
+
+/* What the emulated host needs besides the guest's memory: its own kernel, the file cache of the
+ * shared root, dittovm and the recorder's buffers. */
+#define EMULATED_OWN_MIB 1024
+
+static bool cpu_virtualizes(void)
+{
+    char line[8192];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    bool found = false;
+
+    while (f && !found && fgets(line, sizeof line, f)) {
+        if (strncmp(line, "flags", 5))
+            continue;
+        size_t len = strlen(line);
+        if (len && line[len - 1] == '\n')
+            line[len - 1] = ' ';
+        found = strstr(line, " vmx ") || strstr(line, " svm ");
+        break;
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+/* The emulated host's kernel and initrd: beside the build, or installed. */
+static const char *data_dir(const struct invocation *inv)
+{
+    static char near[PATH_MAX + 16];
+    const char *from_environment = getenv("DITTO_DATADIR");
+    struct stat st;
+
+    if (from_environment)
+        return from_environment;
+    snprintf(near, sizeof near, "%s", inv->self);
+    char *slash = strrchr(near, '/');
+    if (slash) {
+        snprintf(slash, sizeof near - (size_t)(slash - near), "/build/khost");
+        if (stat(near, &st) == 0)
+            return near;
+    }
+    return DITTO_DATADIR;
+}
+
+static void directory_of(const char *path, char *out, size_t size)
+{
+    const char *slash = strrchr(path, '/');
+
+    if (!slash)
+        snprintf(out, size, ".");
+    else if (slash == path)
+        snprintf(out, size, "/");
+    else
+        snprintf(out, size, "%.*s", (int)(slash - path), path);
+}
+
+static int run_emulated(const struct invocation *inv, const struct host_needs *needs, struct err *e)
+{
+    char dirs[4][PATH_MAX];
+    const char *rw[4];
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < needs->write_path_count; i++) {
+        char dir[PATH_MAX];
+        directory_of(needs->write_paths[i], dir, sizeof dir);
+        if (realpath(dir, dirs[count])) {
+            rw[count] = dirs[count];
+            count++;
+        }
+    }
+    struct emulated_options options = {
+        .datadir = data_dir(inv),
+        .memory_mib = (unsigned)(needs->guest_memory >> 20) + EMULATED_OWN_MIB,
+        .rw_dirs = rw,
+        .rw_dir_count = count,
+    };
+    if (emulated_available(options.datadir, e) < 0)
+        return -1;
+    fprintf(stderr, "dittovm: running in the emulated KVM host (%s)\n",
+            inv->host == HOST_EMULATED ? "as asked for" : "this CPU offers no VMX or SVM");
+    inv->argv[0] = (char *)inv->self;
+    return emulated_run(&options, inv->argv, e);
+}
+
+bool host_redirect(const struct invocation *inv, const struct host_needs *needs, int *status,
+                   struct err *e)
+{
+    if (getenv(EMULATED_INSIDE_VARIABLE) || inv->host == HOST_NATIVE)
+        return false;
+    if (inv->host == HOST_AUTO && cpu_virtualizes() && access("/dev/kvm", F_OK) == 0)
+        return false;
+    int rc = run_emulated(inv, needs, e);
+    *status = rc < 0 ? (int)e->status : rc;
+    return true;
+}

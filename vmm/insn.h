@@ -1,0 +1,38 @@
+#ifndef VMM_INSN_H
+#define VMM_INSN_H
+
+#include <Zydis/Zydis.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "vmm/vcpu.h"
+
+#define INSN_MAX 15
+
+struct insn {
+    uint64_t va;
+    uint8_t bytes[INSN_MAX];
+    size_t available; /* bytes that could be read */
+    ZydisDecodedInstruction info;
+    ZydisDecodedOperand operands[ZYDIS_MAX_OPERAND_COUNT];
+};
+
+/* Read guest bytes at a virtual address under the vCPU's current page tables; returns how many. */
+size_t insn_read(struct vcpu *vcpu, uint64_t va, void *data, size_t len);
+
+/* Decode the instruction at va (64-bit mode) under page table root cr3. False: not mapped, or not
+ * an instruction. */
+bool insn_decode(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct insn *out);
+
+/* Intel syntax of the instruction at va, for reports; "(bad)" or "(unmapped)" when there is none. */
+void insn_format(const struct guest_memory *m, uint64_t cr3, uint64_t va, char *text, size_t size);
+
+/* The 64-bit value of a general register of any width (its full register), RIP excluded. */
+uint64_t insn_register(const struct kvm_regs *regs, ZydisRegister reg);
+
+/* The linear address of a memory operand; false when it needs a segment base we do not follow. */
+bool insn_address(const struct insn *insn, const ZydisDecodedOperand *op,
+                  const struct kvm_regs *regs, const struct kvm_sregs *sregs, uint64_t *va);
+
+#endif

@@ -1,0 +1,492 @@
+/*
+ * The life of a live machine: run the vCPU, serve its exits, deliver interrupts.
+ *
+ * An interrupt that becomes pending is delivered at the next sync point (which costs nothing to
+ * find again in a replay); only when none comes within the grace time is the vCPU stopped at a
+ * forced point.
+ */
+#include "vmm/machine.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "vmm/msr.h"
+
+#define KICK_SIGNAL SIGUSR1
+/* How long the guest runs on when no forced point could be chosen where it stood: twice as long each
+ * time, so that a guest that stands in a long REP MOVS gets on even where an exit is expensive. */
+#define RETRY_FIRST_NS 250000ull
+#define RETRY_LAST_NS  8000000ull
+/* How long a stop by the user waits for a sync point. */
+#define STOP_GRACE_NS 20000000ull
+/* Output of the guest is shown at the latest after this. */
+#define OUTPUT_NS 20000000ull
+/* Until the #GP hook is in place, look for it at every so many sync points. */
+#define HOOK_CHECK_SYNCS 8
+
+static struct vcpu *kicked;     /* for the signal handler */
+static atomic_bool stop_wanted; /* the same */
+
+static void on_kick(int signal)
+{
+    (void)signal;
+    if (kicked)
+        vcpu_kick(kicked);
+}
+
+void machine_stop(struct machine *m)
+{
+    atomic_store(&stop_wanted, true);
+    vcpu_kick(&m->vcpu);
+}
+
+uint64_t host_now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t device_now(struct machine *m)
+{
+    return m->time.ops.now(&m->time.ops);
+}
+
+/* ---- time ---- */
+
+/* The console's thread has input: bring the vCPU thread out of the guest or out of its sleep. */
+static void kick_thread(void *opaque)
+{
+    struct kick_target *target = opaque;
+
+    syscall(SYS_tgkill, target->process, target->thread, KICK_SIGNAL);
+}
+
+static int timer_start(struct machine *m, struct err *e)
+{
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = KICK_SIGNAL};
+    struct sigaction action = {.sa_handler = on_kick};
+
+    event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+    kicked = &m->vcpu;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(KICK_SIGNAL, &action, NULL) < 0 ||
+        timer_create(CLOCK_MONOTONIC, &event, &m->timer) < 0)
+        return err_set(e, STATUS_ERROR, "cannot make a timer: %s", strerror(errno));
+    return 0;
+}
+
+static void timer_arm(struct machine *m, uint64_t at_ns)
+{
+    /* A time of the past fires at once; 0 would switch the timer off. */
+    uint64_t host = at_ns == NEVER ? 0 : at_ns + m->time.start_ns;
+    struct itimerspec spec = {
+        .it_value = {.tv_sec = (time_t)(host / 1000000000u), .tv_nsec = (long)(host % 1000000000u)},
+    };
+
+    if (at_ns == m->armed_ns)
+        return;
+    m->armed_ns = at_ns;
+    int rc = timer_settime(m->timer, TIMER_ABSTIME, &spec, NULL);
+    assert(rc == 0);
+}
+
+static void poll_devices(struct machine *m, uint64_t now)
+{
+    for (unsigned i = 0; i < m->device_count; i++)
+        if (m->devices[i]->ops->poll)
+            m->devices[i]->ops->poll(m->devices[i], now);
+}
+
+static uint64_t devices_deadline(struct machine *m)
+{
+    uint64_t first = NEVER;
+
+    for (unsigned i = 0; i < m->device_count; i++) {
+        const struct device_ops *ops = m->devices[i]->ops;
+        uint64_t at = ops->deadline ? ops->deadline(m->devices[i]) : NEVER;
+        if (at < first)
+            first = at;
+    }
+    return first;
+}
+
+static void feed_console(struct machine *m)
+{
+    uint8_t data[SERIAL_FIFO_BYTES];
+    size_t room = serial_room(&m->serial);
+
+    if (!room)
+        return;
+    size_t n = console_peek(m->console, data, room < sizeof data ? room : sizeof data);
+    console_consume(m->console, serial_receive(&m->serial, data, n));
+}
+
+/* Everything the outside world does to the devices by now. Returns their next deadline. */
+static uint64_t update_devices(struct machine *m, uint64_t now)
+{
+    uint64_t deadline = devices_deadline(m);
+
+    if (deadline <= now) {
+        poll_devices(m, now);
+        deadline = devices_deadline(m);
+    }
+    if (console_has_input(m->console))
+        feed_console(m);
+    if (console_wants_to_leave(m->console))
+        atomic_store(&stop_wanted, true);
+    return deadline;
+}
+
+/* ---- delivery at a sync point ---- */
+
+static void install_hook(struct machine *m)
+{
+    uint64_t gate_gpa;
+    uint8_t gate[16];
+
+    if (m->hook.rip || m->syncs_to_hook_check-- > 0)
+        return;
+    m->syncs_to_hook_check = HOOK_CHECK_SYNCS;
+    if (!gphook_prepare(&m->vcpu, &m->hook, &gate_gpa, gate)) {
+        m->hook = (struct gp_hook){0};
+        return;
+    }
+    m->dma.dma.write(&m->dma.dma, gate_gpa, gate, sizeof gate);
+    recorder_hook(m->recorder, m->vcpu.index, &m->hook);
+}
+
+static void deliver(struct machine *m)
+{
+    bool pending = irqchip_pending(&m->irqchip);
+
+    if (pending && vcpu_interruptible(&m->vcpu)) {
+        uint8_t vector = irqchip_acknowledge(&m->irqchip);
+        recorder_interrupt(m->recorder, m->vcpu.index, vector);
+        vcpu_inject(&m->vcpu, vector);
+        m->stats.interrupts++;
+        pending = irqchip_pending(&m->irqchip);
+    }
+    if (pending != m->window) {
+        recorder_window(m->recorder, m->vcpu.index, pending);
+        m->window = pending;
+    }
+    m->forced_window = false;
+    m->pending_ns = m->retry_ns = m->retry_after_ns = 0;
+    vcpu_want_window(&m->vcpu, m->window);
+}
+
+/* ---- exits ---- */
+
+static void read_ports(struct machine *m, const struct vcpu_exit *exit)
+{
+    for (unsigned i = 0; i < exit->count; i++) {
+        uint64_t value = bus_read(&m->pio, exit->at, exit->size);
+        memcpy(exit->data + i * exit->size, &value, exit->size);
+    }
+    recorder_input(m->recorder, m->vcpu.index, exit->data, (size_t)exit->size * exit->count);
+}
+
+static void write_ports(struct machine *m, const struct vcpu_exit *exit)
+{
+    for (unsigned i = 0; i < exit->count; i++) {
+        uint64_t value = 0;
+        memcpy(&value, exit->data + i * exit->size, exit->size);
+        bus_write(&m->pio, exit->at, exit->size, value);
+    }
+}
+
+static void access_mmio(struct machine *m, const struct vcpu_exit *exit)
+{
+    uint64_t value = 0;
+
+    if (exit->kind == EXIT_MMIO_WRITE) {
+        memcpy(&value, exit->data, exit->size);
+        bus_write(&m->mmio, exit->at, exit->size, value);
+        return;
+    }
+    value = bus_read(&m->mmio, exit->at, exit->size);
+    memcpy(exit->data, &value, exit->size);
+    recorder_input(m->recorder, m->vcpu.index, exit->data, exit->size);
+}
+
+static uint64_t tsc_now(struct machine *m)
+{
+    return device_now(m); /* a TSC of 1 GHz */
+}
+
+static void access_msr(struct machine *m, const struct vcpu_exit *exit)
+{
+    uint8_t answer[9] = {0};
+    uint64_t value = 0;
+    bool ok;
+
+    if (exit->kind == EXIT_WRMSR) {
+        memcpy(&value, exit->data, sizeof value);
+        ok = msr_model_write((uint32_t)exit->at, value);
+        memcpy(answer, &value, sizeof value);
+    } else if (exit->at == MSR_IA32_TSC) {
+        value = tsc_now(m);
+        ok = true;
+    } else {
+        ok = msr_model_read((uint32_t)exit->at, &value);
+    }
+    memcpy(answer, &value, sizeof value);
+    answer[8] = !ok;
+    recorder_input(m->recorder, m->vcpu.index, answer, sizeof answer);
+    vcpu_finish_msr(&m->vcpu, value, !ok);
+}
+
+static void handle_trap(struct machine *m, const struct exception_frame *frame)
+{
+    enum trap_kind kind = gphook_classify(&m->vcpu, frame);
+    uint64_t tsc = 0;
+
+    if (kind == TRAP_RDTSC) {
+        tsc = tsc_now(m);
+        recorder_tsc(m->recorder, m->vcpu.index, tsc);
+    }
+    gphook_finish(&m->vcpu, &m->hook, kind, frame, tsc);
+}
+
+/* HLT: sleep until a device has something to say. Guest time that passes here costs a replay
+ * nothing. */
+static void wait_for_interrupt(struct machine *m)
+{
+    sigset_t block, old;
+
+    if (!m->vcpu.run->if_flag) {
+        m->ended = END_HALTED;
+        return;
+    }
+    console_flush(m->console);
+    /* The kick signal is let in by ppoll() only, so that none is lost between test and sleep. */
+    sigemptyset(&block);
+    sigaddset(&block, KICK_SIGNAL);
+    sigaddset(&block, SIGINT);
+    sigaddset(&block, SIGTERM);
+    sigaddset(&block, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &block, &old);
+    for (;;) {
+        uint64_t now = device_now(m);
+        uint64_t deadline = update_devices(m, now);
+        if (irqchip_pending(&m->irqchip) || atomic_load(&stop_wanted))
+            break;
+        struct timespec ts, *timeout = NULL;
+        if (deadline != NEVER) {
+            uint64_t left = deadline > now ? deadline - now : 0;
+            ts = (struct timespec){.tv_sec = (time_t)(left / 1000000000u),
+                                   .tv_nsec = (long)(left % 1000000000u)};
+            timeout = &ts;
+        }
+        ppoll(NULL, 0, timeout, &old);
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+static void handle_sync(struct machine *m, struct vcpu_exit *exit)
+{
+    struct exception_frame frame;
+    uint64_t tsc;
+
+    if (gphook_hit(&m->vcpu, &m->hook, exit, &frame))
+        exit->kind = EXIT_TRAP;
+    recorder_sync(m->recorder, &m->vcpu, exit);
+    m->at_sync = true;
+    switch (exit->kind) {
+    case EXIT_PIO_IN:
+        read_ports(m, exit);
+        break;
+    case EXIT_PIO_OUT:
+        write_ports(m, exit);
+        break;
+    case EXIT_MMIO_READ:
+    case EXIT_MMIO_WRITE:
+        access_mmio(m, exit);
+        break;
+    case EXIT_RDMSR:
+    case EXIT_WRMSR:
+        access_msr(m, exit);
+        break;
+    case EXIT_RDTSC:
+        tsc = tsc_now(m);
+        recorder_tsc(m->recorder, m->vcpu.index, tsc);
+        vcpu_finish_rdtsc(&m->vcpu, exit, tsc);
+        break;
+    case EXIT_TRAP:
+        handle_trap(m, &frame);
+        break;
+    case EXIT_HLT:
+        wait_for_interrupt(m);
+        break;
+    case EXIT_SHUTDOWN:
+        m->ended = END_TRIPLE_FAULT;
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- forced points ---- */
+
+/* The exception frames that landing at CPL3 leaves behind differ from run to run, so both sides
+ * clear that dead piece of stack. */
+static void scrub_user_frame(struct machine *m)
+{
+    static const uint8_t zero[sizeof(struct exception_frame)];
+    uint64_t gpa = gphook_user_frame_gpa(&m->vcpu);
+
+    if (gpa)
+        m->dma.dma.write(&m->dma.dma, gpa, zero, sizeof zero);
+}
+
+static int force_point(struct machine *m, struct err *e)
+{
+    struct vcpu_exit exit = {.kind = EXIT_FORCED};
+    struct landmark landmark;
+
+    m->stats.forced_tries++;
+    switch (m->clock->choose(&m->vcpu, &m->hook, &landmark, &exit, e)) {
+    case CLOCK_CHOSEN:
+        recorder_forced(m->recorder, m->vcpu.index, &landmark);
+        exit = (struct vcpu_exit){.kind = EXIT_FORCED};
+        recorder_sync(m->recorder, &m->vcpu, &exit);
+        if (landmark.cpl == 3)
+            scrub_user_frame(m);
+        m->at_sync = true;
+        m->stats.forced++;
+        return 0;
+    case CLOCK_LATER:
+        m->retry_after_ns *= 2;
+        if (m->retry_after_ns < RETRY_FIRST_NS)
+            m->retry_after_ns = RETRY_FIRST_NS;
+        if (m->retry_after_ns > RETRY_LAST_NS)
+            m->retry_after_ns = RETRY_LAST_NS;
+        m->retry_ns = device_now(m) + m->retry_after_ns;
+        return 0;
+    case CLOCK_EXITED:
+        if (exit.kind == EXIT_WINDOW && m->forced_window)
+            return 0;
+        handle_sync(m, &exit);
+        return 0;
+    case CLOCK_FAILED:
+        break;
+    }
+    return -1;
+}
+
+/* Between sync points: an interrupt (or the user's wish to stop) that waits too long forces one. */
+static int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, struct err *e)
+{
+    bool stop = atomic_load(&stop_wanted);
+
+    if (!stop && (m->window || !irqchip_pending(&m->irqchip))) {
+        m->pending_ns = 0;
+        return 0;
+    }
+    if (!m->pending_ns)
+        m->pending_ns = now;
+    uint64_t due = m->pending_ns + (stop ? STOP_GRACE_NS : m->config.grace_ns);
+    if (m->retry_ns > due)
+        due = m->retry_ns;
+    if (now < due) {
+        *wake = due < *wake ? due : *wake;
+        return 0;
+    }
+    if (vcpu_interruptible(&m->vcpu))
+        return force_point(m, e);
+    if (!m->window) { /* run until interrupts are on again, unseen by the recording */
+        vcpu_want_window(&m->vcpu, true);
+        m->forced_window = true;
+    }
+    return 0;
+}
+
+/* ---- the loop ---- */
+
+static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
+{
+    if (atomic_load(&stop_wanted)) {
+        m->ended = END_STOPPED;
+        return 0;
+    }
+    install_hook(m);
+    if (m->recorder && m->config.digest_ns && now >= m->digest_at_ns) {
+        m->digest_at_ns = now + m->config.digest_ns;
+        if (recorder_digest(m->recorder, &m->vcpu, &m->vm.memory, e) < 0)
+            return -1;
+    }
+    deliver(m);
+    m->at_sync = false;
+    return recorder_epoch(m->recorder, now, e);
+}
+
+/* A prompt has no line end: what is held back is shown after a moment. */
+static uint64_t show_output(struct machine *m, uint64_t now, uint64_t wake)
+{
+    if (m->output_ns && now >= m->output_ns)
+        console_flush(m->console);
+    if (!console_has_output(m->console))
+        m->output_ns = 0;
+    else if (!m->output_ns)
+        m->output_ns = now + OUTPUT_NS;
+    return m->output_ns && m->output_ns < wake ? m->output_ns : wake;
+}
+
+static int run_once(struct machine *m, struct err *e)
+{
+    struct vcpu_exit exit;
+    uint64_t now = device_now(m);
+    uint64_t wake = update_devices(m, now);
+
+    if (m->at_sync) {
+        if (at_sync_point(m, now, e) < 0 || m->ended)
+            return m->ended ? 0 : -1;
+    } else if (consider_forcing(m, now, &wake, e) < 0) {
+        return -1;
+    }
+    if (m->at_sync) /* forced just now: deliver first */
+        return 0;
+    wake = show_output(m, now, wake);
+    timer_arm(m, wake);
+    if (vcpu_run(&m->vcpu, &exit, e) < 0)
+        return -1;
+    m->stats.exits++;
+    if (exit.kind == EXIT_KICK || exit.kind == EXIT_STEP) {
+        m->stats.kicks++;
+        return 0;
+    }
+    if (exit.kind == EXIT_WINDOW && m->forced_window) {
+        vcpu_want_window(&m->vcpu, false);
+        m->forced_window = false;
+        return force_point(m, e);
+    }
+    handle_sync(m, &exit);
+    return 0;
+}
+
+int machine_run(struct machine *m, enum end_reason *reason, struct err *e)
+{
+    int rc = 0;
+
+    if (timer_start(m, e) < 0)
+        return -1;
+    m->kick_target = (struct kick_target){getpid(), (pid_t)syscall(SYS_gettid)};
+    console_on_input(m->console, kick_thread, &m->kick_target);
+    m->armed_ns = NEVER;
+    m->digest_at_ns = m->config.digest_ns;
+    m->at_sync = true; /* sync point 0: before the first instruction */
+    while (!m->ended && rc == 0)
+        rc = run_once(m, e);
+    console_flush(m->console);
+    timer_delete(m->timer);
+    kicked = NULL;
+    *reason = rc < 0 ? END_FAILED : m->ended;
+    return rc;
+}

@@ -1,0 +1,171 @@
+#include "vmm/run_options.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+
+#define DEFAULT_MEMORY   (256ull << 20)
+#define DEFAULT_GRACE_MS 10
+
+const char run_help[] =
+    "usage: dittovm run [OPTIONS] [DISK.img]\n"
+    "\n"
+    "Runs a virtual machine from a raw disk image, or from a kernel. The kernel, its initrd and\n"
+    "command line are found inside the image (GRUB, extlinux or boot loader entries, else the\n"
+    "newest /boot/vmlinuz-*). The image is never changed: what the guest writes is kept in memory\n"
+    "and gone at the end. On a terminal, Ctrl-A x leaves.\n"
+    "\n"
+    "  -r, --record           record the run\n"
+    "  -o, --output REC       the recording (default: the image's name with .ditto, in the "
+    "current\n"
+    "                         directory); implies --record\n"
+    "  -f, --force            overwrite an existing recording\n"
+    "  -m, --memory SIZE      guest memory, e.g. 256M or 1G (default 256M)\n"
+    "      --disk IMG         the disk image, when it is not the last argument\n"
+    "      --write-through    let the guest change the image\n"
+    "      --kernel FILE      a bzImage or ELF kernel, instead of the image's own\n"
+    "      --initrd FILE      its initrd\n"
+    "      --append TEXT      more kernel command line\n"
+    "      --cpus N           number of CPUs; this version has 1\n"
+    "      --grace MS         how long an interrupt waits for an exit of the guest's own before "
+    "the\n"
+    "                         guest is stopped for it (default 10)\n"
+    "      --digest-every S   also record a digest of all memory every S seconds (default 30; 0:\n"
+    "                         only at the end)\n"
+    "  -q, --quiet            no summary on stderr\n"
+    "      --json             the summary as JSON on stderr\n";
+
+enum {
+    OPT_DISK = 256,
+    OPT_WRITE_THROUGH,
+    OPT_KERNEL,
+    OPT_INITRD,
+    OPT_APPEND,
+    OPT_CPUS,
+    OPT_SMP,
+    OPT_GRACE,
+    OPT_DIGEST,
+    OPT_JSON
+};
+
+static const struct option long_options[] = {
+    {"record", no_argument, NULL, 'r'},
+    {"output", required_argument, NULL, 'o'},
+    {"force", no_argument, NULL, 'f'},
+    {"memory", required_argument, NULL, 'm'},
+    {"quiet", no_argument, NULL, 'q'},
+    {"disk", required_argument, NULL, OPT_DISK},
+    {"write-through", no_argument, NULL, OPT_WRITE_THROUGH},
+    {"kernel", required_argument, NULL, OPT_KERNEL},
+    {"initrd", required_argument, NULL, OPT_INITRD},
+    {"append", required_argument, NULL, OPT_APPEND},
+    {"cpus", required_argument, NULL, OPT_CPUS},
+    {"grace", required_argument, NULL, OPT_GRACE},
+    {"digest-every", required_argument, NULL, OPT_DIGEST},
+    {"json", no_argument, NULL, OPT_JSON},
+    {0},
+};
+
+static int parse_one(struct run_options *o, int option, char **argv, struct err *e)
+{
+    uint64_t cpus;
+
+    switch (option) {
+    case 'r':
+        o->record = true;
+        return 0;
+    case 'o':
+        o->record = true;
+        if (snprintf(o->recording, sizeof o->recording, "%s", optarg) >= (int)sizeof o->recording)
+            return err_set(e, STATUS_USAGE, "the name of the recording is too long");
+        return 0;
+    case 'f':
+        o->force = true;
+        return 0;
+    case 'q':
+        o->quiet = true;
+        return 0;
+    case OPT_JSON:
+        o->json = true;
+        return 0;
+    case 'm':
+        if (parse_size(optarg, &o->memory) < 0)
+            return err_set(e, STATUS_USAGE, "--memory takes a size like 256M, not '%s'", optarg);
+        return 0;
+    case OPT_DISK:
+        o->disk = optarg;
+        return 0;
+    case OPT_WRITE_THROUGH:
+        o->write_through = true;
+        return 0;
+    case OPT_KERNEL:
+        o->kernel = optarg;
+        return 0;
+    case OPT_INITRD:
+        o->initrd = optarg;
+        return 0;
+    case OPT_APPEND:
+        o->append = optarg;
+        return 0;
+    case OPT_CPUS:
+        if (parse_number(optarg, 8, &cpus) < 0 || cpus != 1)
+            return err_set(e, STATUS_USAGE, "--cpus %s: this version runs guests with 1 CPU",
+                           optarg);
+        return 0;
+    case OPT_GRACE:
+        if (parse_number(optarg, 10000, &o->grace_ms) < 0)
+            return err_set(e, STATUS_USAGE, "--grace takes 0 to 10000 ms, not '%s'", optarg);
+        return 0;
+    case OPT_DIGEST:
+        if (parse_number(optarg, 86400, &o->digest_s) < 0)
+            return err_set(e, STATUS_USAGE, "--digest-every takes 0 to 86400 s, not '%s'", optarg);
+        return 0;
+    default:
+        return err_set(e, STATUS_USAGE, "run: %s '%s' (see dittovm run --help)",
+                       option == ':' ? "a value is missing after" : "unknown option",
+                       argv[optind - 1]);
+    }
+}
+
+/* disk.img -> disk.ditto, in the current directory; a machine without a disk: after its kernel. */
+static int default_recording(struct run_options *o, struct err *e)
+{
+    const char *from = o->disk ? o->disk : o->kernel;
+    const char *slash = strrchr(from, '/');
+    const char *name = slash ? slash + 1 : from;
+    const char *dot = strrchr(name, '.');
+    int stem = dot && dot != name ? (int)(dot - name) : (int)strlen(name);
+
+    if (snprintf(o->recording, sizeof o->recording, "%.*s.ditto", stem, name) >=
+        (int)sizeof o->recording)
+        return err_set(e, STATUS_USAGE, "the name of the image is too long; give -o");
+    return 0;
+}
+
+int run_options_parse(struct run_options *o, int argc, char **argv, struct err *e)
+{
+    int option;
+
+    *o = (struct run_options){
+        .memory = DEFAULT_MEMORY,
+        .grace_ms = DEFAULT_GRACE_MS,
+        .digest_s = 30,
+    };
+    optind = 1;
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":ro:fm:q", long_options, NULL)) != -1)
+        if (parse_one(o, option, argv, e) < 0)
+            return -1;
+    if (optind < argc && !o->disk)
+        o->disk = argv[optind++];
+    if (optind < argc)
+        return err_set(e, STATUS_USAGE, "run: one disk image only; '%s' is too much", argv[optind]);
+    if (!o->disk && !o->kernel)
+        return err_set(e, STATUS_USAGE,
+                       "run: give a disk image or --kernel (see dittovm run --help)");
+    if (o->initrd && !o->kernel)
+        return err_set(e, STATUS_USAGE, "run: --initrd goes with --kernel");
+    return o->record && !o->recording[0] ? default_recording(o, e) : 0;
+}

@@ -1,0 +1,21 @@
+#ifndef VMM_RUN_OPTIONS_H
+#define VMM_RUN_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* The command line of `dittovm run`. Strings belong to argv, but for `recording`. */
+struct run_options {
+    bool record, force, write_through, quiet, json;
+    char recording[4096]; /* -o, or made from the image's name */
+    const char *kernel, *initrd, *append, *disk;
+    uint64_t memory;      /* bytes */
+    uint64_t grace_ms, digest_s;
+};
+
+extern const char run_help[];
+int run_options_parse(struct run_options *o, int argc, char **argv, struct err *e);
+
+#endif

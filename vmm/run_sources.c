@@ -1,0 +1,90 @@
+#include "vmm/run_sources.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+#define KERNEL_MAX (256ull << 20)
+#define INITRD_MAX (1ull << 30)
+
+/* What the machine wants of every kernel: its console, and no random kernel stack offset, which
+ * would execute an RDTSC (an exit here) in every system call. */
+static const char machine_arguments[] = "console=ttyS0 randomize_kstack_offset=off";
+
+static int check_readable(const char *path, struct err *e)
+{
+    if (path && access(path, R_OK) < 0)
+        return err_set(e, STATUS_ERROR, "cannot open %s: %s", path, strerror(errno));
+    return 0;
+}
+
+int run_sources_check(const struct run_options *o, struct err *e)
+{
+    if (check_readable(o->disk, e) < 0 || check_readable(o->kernel, e) < 0 ||
+        check_readable(o->initrd, e) < 0)
+        return -1;
+    if (o->record && !o->force && access(o->recording, F_OK) == 0)
+        return err_set(e, STATUS_ERROR, "%s exists; give --force, or another name with -o",
+                       o->recording);
+    return 0;
+}
+
+static int join_command_line(struct run_sources *s, const char *from_loader, const char *root,
+                             const char *append, struct err *e)
+{
+    if (asprintf(&s->command_line, "%s%s%s%s%s%s%s", from_loader, *from_loader ? " " : "",
+                 machine_arguments, root ? " root=" : "", root ? root : "", append ? " " : "",
+                 append ? append : "") < 0) {
+        s->command_line = NULL;
+        return err_set(e, STATUS_ERROR, "out of memory");
+    }
+    return 0;
+}
+
+static int load_files(struct run_sources *s, const struct run_options *o, struct err *e)
+{
+    if (file_read(o->kernel, KERNEL_MAX, &s->kernel, &s->kernel_len, e) < 0)
+        return -1;
+    if (o->initrd && file_read(o->initrd, INITRD_MAX, &s->initrd, &s->initrd_len, e) < 0)
+        return -1;
+    snprintf(s->description, sizeof s->description, "kernel %s", o->kernel);
+    return join_command_line(s, "", NULL, o->append, e);
+}
+
+static int open_disk(struct run_sources *s, const struct run_options *o, struct err *e)
+{
+    s->disk = disk_raw_open(o->disk, o->write_through, e);
+    if (s->disk && !o->write_through)
+        s->disk = disk_overlay_new(s->disk, e);
+    return s->disk ? 0 : -1;
+}
+
+int run_sources_load(struct run_sources *s, const struct run_options *o, struct err *e)
+{
+    *s = (struct run_sources){0};
+    int rc = o->disk ? open_disk(s, o, e) : 0;
+    if (rc == 0)
+        rc = load_files(s, o, e);
+    if (rc < 0)
+        run_sources_free(s);
+    return rc;
+}
+
+void run_sources_drop_boot_files(struct run_sources *s)
+{
+    free(s->kernel);
+    free(s->initrd);
+    s->kernel = s->initrd = NULL;
+}
+
+void run_sources_free(struct run_sources *s)
+{
+    run_sources_drop_boot_files(s);
+    free(s->command_line);
+    disk_close(s->disk);
+    *s = (struct run_sources){0};
+}

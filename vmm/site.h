@@ -1,0 +1,20 @@
+#ifndef VMM_SITE_H
+#define VMM_SITE_H
+
+#include "vmm/insn.h"
+
+/*
+ * Which instructions a vCPU can be stopped at and stepped over without leaving a trace in the guest.
+ * A single step runs with RFLAGS.TF set, so whatever saves RFLAGS (PUSHF, SYSCALL, an exception)
+ * would leak TF into guest memory.
+ */
+enum site_quality {
+    SITE_UNSUITABLE, /* stepping it leaks, or it changes whether interrupts can be taken */
+    SITE_MEMORY,     /* fine as long as its memory operands stay mapped */
+    SITE_GOOD,       /* registers only */
+};
+
+enum site_quality site_quality(const struct guest_memory *m, const struct insn *insn,
+                               const struct kvm_regs *regs, const struct kvm_sregs *sregs);
+
+#endif

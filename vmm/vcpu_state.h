@@ -1,0 +1,35 @@
+#ifndef VMM_VCPU_STATE_H
+#define VMM_VCPU_STATE_H
+
+#include <linux/kvm.h>
+
+#include "base/bytes.h"
+#include "vmm/vcpu.h"
+
+/*
+ * The whole architectural state of a vCPU under the ditto-v1 model: what a recording starts from,
+ * what digests cover and what a checkpoint will hold.
+ */
+#define VCPU_STATE_MSRS 16
+
+struct vcpu_state {
+    struct kvm_regs regs;
+    struct kvm_sregs sregs;
+    struct kvm_fpu fpu;
+    uint64_t msrs[VCPU_STATE_MSRS]; /* of msr_state_list, in its order */
+};
+
+/* Read the state of a vCPU whose last instruction is complete (see vcpu_complete()). */
+int vcpu_state_get(struct vcpu *vcpu, struct vcpu_state *state, struct err *e);
+int vcpu_state_set(struct vcpu *vcpu, const struct vcpu_state *state, struct err *e);
+
+/* Field by field, so that padding and host-specific fields do not travel. */
+void vcpu_state_encode(struct bytes *out, const struct vcpu_state *state);
+bool vcpu_state_decode(struct cursor *in, struct vcpu_state *state);
+
+uint64_t vcpu_state_digest(const struct vcpu_state *state);
+/* x87 and SSE state alone. */
+uint64_t fpu_digest(const struct kvm_fpu *fpu);
+uint64_t vcpu_fpu_digest(struct vcpu *vcpu);
+
+#endif
