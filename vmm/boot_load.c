@@ -98,7 +98,11 @@ static void copy_segments(const struct elf_view *elf, struct guest_memory *m)
     }
 }
 
-/* As high as the kernel allows, so that it stays out of the way of early allocations. */
+/*
+ * As high as the kernel allows, so that it stays out of the way of early allocations. The setup
+ * header's init_size is room for the decompressor, which does not run here; what the kernel itself
+ * needs before it knows the memory map (bss, brk) is in its segments.
+ */
 static int load_initrd(const struct boot_config *c, struct guest_memory *m,
                        struct setup_header *header, struct boot_state *out, struct err *e)
 {

@@ -88,21 +88,13 @@ static void finish(struct relay *y, enum relay_end end, int status)
     }
 }
 
-/* How much one write may take so that it does not block. */
-static size_t chunk_of(int fd)
-{
-    struct stat st;
-    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? sizeof(((struct stream *)0)->buffer)
-                                                      : WRITE_CHUNK;
-}
-
 static void make_raw(struct relay *y)
 {
     if (!(y->r->flags & KHOST_TTY_STDIO) || tcgetattr(STDIN_FILENO, &y->cooked) != 0)
         return;
     struct termios raw = y->cooked;
     cfmakeraw(&raw);
-    y->raw = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
+    y->raw = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
 }
 
 static void start_command(struct relay *y, unsigned version)
@@ -304,11 +296,38 @@ static void judge_output(struct relay *y)
     }
 }
 
-static void open_stream(struct stream *s, int from, int to)
+static void open_input(struct stream *s, int to)
 {
+    s->from = -1;
+    s->to = to;
+    s->chunk = sizeof s->buffer;
+}
+
+/*
+ * A write to a terminal that is stopped (Ctrl-S, a slow line) would block us, with the signals we
+ * pass on: open it once more, so that O_NONBLOCK is not set for everyone who shares our descriptor.
+ */
+static void open_output(struct stream *s, int from, int to)
+{
+    char path[32];
+    struct stat st;
     s->from = from;
     s->to = to;
-    s->chunk = chunk_of(to);
+    s->chunk = WRITE_CHUNK;
+    if (isatty(to)) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", to);
+        int own = open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+        if (own >= 0)
+            s->to = own;
+    } else if (fstat(to, &st) == 0 && S_ISREG(st.st_mode)) {
+        s->chunk = sizeof s->buffer;
+    }
+}
+
+static void close_output(const struct stream *s, int shared)
+{
+    if (s->to != shared)
+        close(s->to);
 }
 
 enum relay_end emulated_relay(const int ports[4], int signals, const struct emulated_request *r,
@@ -326,17 +345,19 @@ enum relay_end emulated_relay(const int ports[4], int signals, const struct emul
     y->signals = signals;
     y->r = r;
     y->e = e;
-    open_stream(&y->in, -1, ports[1]);
-    open_stream(&y->out, ports[2], STDOUT_FILENO);
-    open_stream(&y->err, ports[3], STDERR_FILENO);
+    open_input(&y->in, ports[1]);
+    open_output(&y->out, ports[2], STDOUT_FILENO);
+    open_output(&y->err, ports[3], STDERR_FILENO);
 
     sigaction(SIGPIPE, &ignore, &old);
     while (!y->ended)
         step(y);
     if (y->raw)
-        tcsetattr(STDIN_FILENO, TCSADRAIN, &y->cooked);
+        tcsetattr(STDIN_FILENO, TCSANOW, &y->cooked);
     sigaction(SIGPIPE, &old, NULL);
 
+    close_output(&y->out, STDOUT_FILENO);
+    close_output(&y->err, STDERR_FILENO);
     judge_output(y);
     enum relay_end end = y->end;
     *status = y->status;

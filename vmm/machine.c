@@ -7,6 +7,7 @@
 
 #include "devices/acpi.h"
 #include "vmm/boot.h"
+#include "vmm/kallsyms.h"
 #include "vmm/rdtsc_sites.h"
 
 #define ACPI_BASE 0xe0000u
@@ -137,13 +138,14 @@ static int patch_kernel(struct machine *m, struct machine_boot *boot, struct err
     static const uint8_t rdtsc[2] = {0x0f, 0x31}, in[2] = {0xe5, RDTSC_PORT};
     struct rdtsc_site *sites = calloc(RDTSC_MAX, sizeof *sites);
     struct cr4_site cr4[CR4_SITES_MAX];
+    struct kallsyms *symbols = kallsyms_from_elf(boot->vmlinux, boot->vmlinux_len, e);
     size_t count = 0, cr4_count = 0;
     int rc;
 
-    assert(sites);
+    assert(sites); /* a kernel without symbols (symbols == NULL) is fine */
     rc = rdtsc_sites_in_elf(boot->vmlinux, boot->vmlinux_len, sites, RDTSC_MAX, &count, e);
     if (rc == 0)
-        rc = cr4_sites_in_elf(boot->vmlinux, boot->vmlinux_len, cr4, &cr4_count, e);
+        rc = cr4_sites_in_elf(boot->vmlinux, boot->vmlinux_len, symbols, cr4, &cr4_count, e);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         uint8_t *at = guest_memory_at(&m->vm.memory, sites[i].pa, sizeof rdtsc);
         if (sites[i].rdtscp || !at || memcmp(at, rdtsc, sizeof rdtsc))
@@ -152,11 +154,11 @@ static int patch_kernel(struct machine *m, struct machine_boot *boot, struct err
         boot->rdtsc_patched++;
     }
     for (size_t i = 0; rc == 0 && i < cr4_count; i++) {
-        uint8_t *immediate = guest_memory_at(&m->vm.memory, cr4[i].pa, 4);
+        void *immediate = guest_memory_at(&m->vm.memory, cr4[i].pa, sizeof cr4[i].patched);
         if (immediate)
-            immediate[0] |= CR4_TSD;
-        boot->tsd_from_start |= immediate != NULL;
+            memcpy(immediate, &cr4[i].patched, sizeof cr4[i].patched);
     }
+    kallsyms_free(symbols);
     free(sites);
     return rc;
 }

@@ -103,7 +103,6 @@ struct machine_boot {
     size_t vmlinux_len;
     char version[128];
     unsigned rdtsc_patched; /* sites in kernel text */
-    bool tsd_from_start;    /* CR4.TSD survives the kernel's start-up code */
 };
 
 /* Build the machine and load its kernel. Nothing runs yet. */

@@ -22,7 +22,7 @@ bool msr_model_read(uint32_t index, uint64_t *value);
 /* Whether a write to an MSR that exits is accepted (and ignored). */
 bool msr_model_write(uint32_t index, uint64_t value);
 
-/* The MSRs that make up CPU state, for digests and checkpoints; NULL-terminated by count. */
+/* The MSRs that make up CPU state besides EFER (which is in struct kvm_sregs). */
 extern const uint32_t msr_state_list[];
 extern const unsigned msr_state_count;
 

@@ -21,9 +21,14 @@
 /* How far behind its immediate the write to CR4 may be. */
 #define CR4_WRITE_WITHIN 64u
 
-#define CR4_PAE    0x20u
-#define CR4_EARLY  0x10f0u /* PSE, PAE, MCE, PGE and LA57: what start-up code knows of */
-#define NOT_AN_ELF "cannot look for RDTSC in the kernel"
+/* How much of cpu_init() is searched. */
+#define CPU_INIT_WITHIN 512u
+
+#define CR4_TSD     0x4u
+#define CR4_PAE     0x20u
+#define CR4_EARLY   0x10f0u /* PSE, PAE, MCE, PGE and LA57: what start-up code knows of */
+#define CR4_CLEARED 0xfu    /* VME, PVI, TSD and DE: what cpu_init() turns off */
+#define NOT_AN_ELF  "cannot look for RDTSC in the kernel"
 
 static ZydisDecoder new_decoder(void)
 {
@@ -161,20 +166,52 @@ static size_t cr4_sites_find(const ZydisDecoder *decoder, const uint8_t *text, s
         if (opcode == 0)
             continue;
         memcpy(&bits, text + i + opcode, sizeof(bits));
-        if (!(bits & CR4_PAE) || (bits & ~CR4_EARLY))
+        if (!(bits & CR4_PAE) || (bits & ~(CR4_EARLY | CR4_TSD)))
             continue;
 
         size_t next = i + opcode + sizeof(bits);
 
         if (reaches_cr4_write(decoder, text + next, len - next, keep_mask) &&
             is_instruction_start(decoder, text, len, i))
-            out[count++] = (struct cr4_site){.va = i, .offset = i + opcode, .keep_mask = keep_mask};
+            out[count++] = (struct cr4_site){.kind = keep_mask ? CR4_BITS_KEPT : CR4_BITS_SET,
+                                             .va = i,
+                                             .offset = i + opcode,
+                                             .patched = bits | CR4_TSD};
     }
     return count;
 }
 
-int cr4_sites_in_elf(const void *vmlinux, size_t len, struct cr4_site out[CR4_SITES_MAX],
-                     size_t *count, struct err *e)
+/* In cpu_init(), `mov $(VME|PVI|TSD|DE),%edi; call cr4_clear_bits`; at most one. */
+static size_t cr4_clear_find(const uint8_t *text, size_t len, uint64_t va, const struct kallsyms *k,
+                             struct cr4_site *out)
+{
+    static const uint8_t code[] = {0xbf, CR4_CLEARED, 0, 0, 0, 0xe8};
+    uint64_t cpu_init = kallsyms_address(k, "cpu_init");
+    uint64_t clear = kallsyms_address(k, "cr4_clear_bits");
+
+    if (cpu_init < va || cpu_init - va >= len || clear == 0)
+        return 0;
+
+    size_t start = cpu_init - va;
+
+    len = len - start < CPU_INIT_WITHIN ? len : start + CPU_INIT_WITHIN;
+    for (size_t i = start; len - i >= sizeof(code) + 4; i++) {
+        int32_t distance;
+
+        if (memcmp(text + i, code, sizeof(code)) != 0)
+            continue;
+        memcpy(&distance, text + i + sizeof(code), sizeof(distance));
+        if (va + i + sizeof(code) + 4 + (uint64_t)(int64_t)distance != clear)
+            continue;
+        *out = (struct cr4_site){
+            .kind = CR4_BITS_CLEARED, .va = i, .offset = i + 1, .patched = CR4_CLEARED & ~CR4_TSD};
+        return 1;
+    }
+    return 0;
+}
+
+int cr4_sites_in_elf(const void *vmlinux, size_t len, const struct kallsyms *k,
+                     struct cr4_site out[CR4_SITES_MAX], size_t *count, struct err *e)
 {
     ZydisDecoder decoder = new_decoder();
     struct elf_view elf;
@@ -185,10 +222,13 @@ int cr4_sites_in_elf(const void *vmlinux, size_t len, struct cr4_site out[CR4_SI
     if (elf_open(&elf, vmlinux, len, NOT_AN_ELF, e) < 0)
         return -1;
     while (*count < CR4_SITES_MAX && elf_next_code(&elf, &position, &code)) {
+        const uint8_t *text = elf.bytes + code.offset;
         struct cr4_site *found = out + *count;
-        size_t n = cr4_sites_find(&decoder, elf.bytes + code.offset, code.len, found,
-                                  CR4_SITES_MAX - *count);
+        size_t max = CR4_SITES_MAX - *count;
+        size_t n = cr4_sites_find(&decoder, text, code.len, found, max);
 
+        if (k && n < max)
+            n += cr4_clear_find(text, code.len, code.va, k, found + n);
         for (size_t i = 0; i < n; i++) {
             found[i].va += code.va;
             found[i].pa = code.pa ? code.pa + found[i].offset : 0;

@@ -34,9 +34,9 @@ int rdtsc_sites_in_elf(const void *vmlinux, size_t len, struct rdtsc_site *out, 
                        size_t *count, struct err *e);
 
 /*
- * Where kernel code chooses the CR4 that it runs with. To make RDTSC at CPL3 raise #GP from the first
- * process on, CR4.TSD (bit 2) must be set in the CR4 that the vCPU starts with, and every one of
- * these immediates replaced by `patched`. Later CR4 writes go through the kernel's per-CPU copy,
+ * Where kernel code chooses the CR4 that it runs with. To make RDTSC at CPL3 raise #GP from the
+ * first process on, CR4.TSD (bit 2) must be set in the CR4 that the vCPU starts with, and every one
+ * of these immediates replaced by `patched`. Later CR4 writes go through the kernel's per-CPU copy,
  * which it reads from CR4 in between, so nothing else is needed.
  */
 enum cr4_site_kind {
@@ -57,8 +57,8 @@ struct cr4_site {
 
 /*
  * Find them all in the executable code of an ELF vmlinux. k may be NULL; then those in cpu_init()
- * are not looked for. *count may be 0: the kernel does it in another way. Whoever wants TSD needs at
- * least one of the first two kinds and one of the third.
+ * are not looked for. *count may be 0: the kernel does it in another way. Whoever wants TSD needs
+ * at least one of the first two kinds and one of the third.
  */
 int cr4_sites_in_elf(const void *vmlinux, size_t len, const struct kallsyms *k,
                      struct cr4_site out[CR4_SITES_MAX], size_t *count, struct err *e);

@@ -45,11 +45,17 @@ int vcpu_state_set(struct vcpu *vcpu, const struct vcpu_state *state, struct err
 {
     struct msr_block block;
     struct kvm_fpu fpu = state->fpu;
+    struct kvm_sregs sregs, now;
 
+    /* The APIC base is the host's to choose: there is no APIC. */
+    if (ioctl(vcpu->fd, KVM_GET_SREGS, &now) < 0)
+        return err_set(e, STATUS_ERROR, "cannot read the vCPU's state: %s", strerror(errno));
+    sregs = state->sregs;
+    sregs.apic_base = now.apic_base;
     msr_block_init(&block);
     for (unsigned i = 0; i < msr_state_count; i++)
         block.entry[i].data = state->msrs[i];
-    if (ioctl(vcpu->fd, KVM_SET_SREGS, &state->sregs) < 0 ||
+    if (ioctl(vcpu->fd, KVM_SET_SREGS, &sregs) < 0 ||
         ioctl(vcpu->fd, KVM_SET_REGS, &state->regs) < 0 || ioctl(vcpu->fd, KVM_SET_FPU, &fpu) < 0)
         return err_set(e, STATUS_ERROR, "KVM refuses the vCPU's state: %s", strerror(errno));
     *vcpu->regs = state->regs;

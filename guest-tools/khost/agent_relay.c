@@ -27,7 +27,7 @@
 struct channel {
     int from, to;
     size_t start, end;
-    uint64_t bytes_read;
+    uint64_t bytes_read, bytes_sent;
     uint8_t buffer[65536];
 };
 
@@ -187,10 +187,12 @@ static void drain(struct channel *c)
 {
     ssize_t n = c->to < 0 ? (ssize_t)(c->end - c->start)
                           : write(c->to, c->buffer + c->start, c->end - c->start);
-    if (n > 0)
+    if (n > 0) {
         c->start += (size_t)n;
-    else if (n < 0 && errno != EAGAIN && errno != EINTR)
+        c->bytes_sent += (uint64_t)n;
+    } else if (n < 0 && errno != EAGAIN && errno != EINTR) {
         close_fd(&c->to);
+    }
 }
 
 static bool empty(const struct channel *c)
@@ -339,5 +341,5 @@ struct outcome relay_command(const struct request *r, const struct ports *ports)
 
     while (!s.dead || out.from >= 0 || errors.from >= 0 || !empty(&out) || !empty(&errors))
         step(&s);
-    return (struct outcome){s.status, out.bytes_read, errors.bytes_read};
+    return (struct outcome){s.status, out.bytes_sent, errors.bytes_sent};
 }

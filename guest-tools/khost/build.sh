@@ -96,7 +96,7 @@ build_initrd() {
     stage=$cache/initrd
     rm -rf "$stage"
     mkdir -p "$stage/lib" "$stage/dev" "$stage/proc" "$stage/sys" "$stage/new"
-    ${CC:-cc} -std=c11 -D_GNU_SOURCE -O2 -s -static -Wall -Wextra -Werror -I "$root" \
+    ${CC:-cc} -std=c11 -D_GNU_SOURCE -O2 -s -static -Wall -Wextra -Werror -Wshadow -I "$root" \
         -o "$stage/init" "$here/agent.c" "$here/agent_setup.c" "$here/agent_relay.c" \
         "$root/base/bytes.c"
     for module in $modules; do
@@ -116,9 +116,9 @@ build_initrd() {
 if up_to_date; then
     exit 0
 fi
+trap 'rm -rf "$cache/tree" "$cache/initrd" "$vmlinux.new" "$initrd.new"' EXIT
 fetch_kernel
 extract_vmlinux
 build_initrd
-rm -rf "$cache/tree" "$cache/initrd"
 mv "$vmlinux.new" "$vmlinux"
 mv "$initrd.new" "$initrd"

@@ -76,11 +76,16 @@ static void put_link(const char *path, const char *target)
 }
 
 /* Make an ext4 file system of the tree at an offset of the image, and start a new tree. */
+static void make_fs_with(const char *features, unsigned mib, unsigned size_mib)
+{
+    shell("mkdir -p %s/tree && PATH=$PATH:/sbin:/usr/sbin && mke2fs -q -F -t ext4 -O %s -U " UUID
+          " -E offset=%u -d %s/tree '%s' %uM >%s/log && rm -r %s/tree",
+          work, features, mib * MIB, work, image, size_mib, work, work);
+}
+
 static void make_fs(unsigned mib, unsigned size_mib)
 {
-    shell("mkdir -p %s/tree && PATH=$PATH:/sbin:/usr/sbin && mke2fs -q -F -t ext4 -O ^has_journal "
-          "-U " UUID " -E offset=%u -d %s/tree '%s' %uM && rm -r %s/tree",
-          work, mib * MIB, work, image, size_mib, work);
+    make_fs_with("^has_journal", mib, size_mib);
 }
 
 static void write_image(uint64_t offset, const void *data, size_t len)
@@ -141,7 +146,7 @@ static const char debian_grub[] =
     "menuentry 'Debian GNU/Linux' --class gnu $menuentry_id_option 'gnulinux-simple' {\n"
     "\tload_video\n\tif [ x$feature = xy ]; then\n\t  search --set=root abc\n\tfi\n"
     "\techo\t'Loading Linux 6.1 ...'\n"
-    "\tlinux\t/boot/vmlinuz-6.1 root=UUID=" UUID " ro  quiet $extra 'a=b c'\n"
+    "\tlinux\t/boot/vmlinuz-6.1 root=UUID=" UUID " ro  quiet $extra y=${z} 'a=b c'\n"
     "\tinitrd\t/boot/initrd.img-6.1\n}\n"
     "submenu 'Advanced options' $menuentry_id_option 'advanced' {\n"
     "\tmenuentry 'with Linux 5' --id five {\n\t\tlinux /boot/vmlinuz-5 old\n\t}\n"
@@ -206,21 +211,24 @@ static void logical_partition_by_mbr(void **state)
 
     (void)state;
     put("/vmlinuz-1", "kernel");
-    make_fs(3, 2);
-    set_size(6);
+    make_fs(4, 2);
     put_mbr_entry(record, 0, 0x83, 64, 100); /* nothing in it */
-    put_mbr_entry(record, 1, 0x05, 2048, 6 * 2048 - 2048);
+    put_mbr_entry(record, 1, 0x05, 2048, 5 * 2048);
     write_image(0, record, sizeof(record));
     memset(record, 0, sizeof(record));
     put_mbr_entry(record, 0, 0x83, 10, 20); /* vda5 */
-    put_mbr_entry(record, 1, 0x05, 2048, 8192);
+    put_mbr_entry(record, 1, 0x05, 2048, 2048);
     write_image(MIB, record, sizeof(record));
     memset(record, 0, sizeof(record));
-    put_mbr_entry(record, 0, 0x83, 2048, 4096); /* vda6, at 3 MiB */
-    put_mbr_entry(record, 1, 0x05, 2048, 8192); /* a loop */
+    put_mbr_entry(record, 0, 0x83, 10, 20);         /* vda6 */
+    put_mbr_entry(record, 1, 0x05, 2 * 2048, 2048); /* from the start of the first */
     write_image(2 * MIB, record, sizeof(record));
+    memset(record, 0, sizeof(record));
+    put_mbr_entry(record, 0, 0x83, 2048, 4096); /* vda7, at 4 MiB */
+    put_mbr_entry(record, 1, 0x05, 2048, 2048); /* a loop */
+    write_image(3 * MIB, record, sizeof(record));
     assert_finds("kernel", NULL, "");
-    assert_string_equal(boot.boot_device, "vda6");
+    assert_string_equal(boot.boot_device, "vda7");
     assert_string_equal(boot.root_device, "");
     assert_string_equal(boot.loader, "newest kernel");
 }
@@ -447,7 +455,8 @@ static void survives_damaged_images(void **state)
     put("/boot/vmlinuz-6.1", "kernel six");
     put("/boot/initrd.img-6.1", "initrd six");
     put_link("/vmlinuz", "/boot/vmlinuz-6.1");
-    make_fs(1, 1);
+    /* With checksums, damage would stop at the first of them. */
+    make_fs_with("^has_journal,^metadata_csum", 1, 1);
     set_size(3);
     put_mbr_entry(record, 0, 0x83, 2048, 2048);
     put_mbr_entry(record, 1, 0x05, 4096, 2000);

@@ -148,19 +148,21 @@ static void finds_sites_of_an_elf_file(void **state)
     assert_int_equal(sites[0].pa, 0x1000200);
     assert_int_equal(sites[0].offset, CODE_AT + 0x200);
 
-    assert_int_equal(cr4_sites_in_elf(file, FILE_LEN, cr4, &count, &e), 0);
+    assert_int_equal(cr4_sites_in_elf(file, FILE_LEN, NULL, cr4, &count, &e), 0);
     assert_int_equal(count, 2);
     assert_int_equal(cr4[0].va, TEXT_VA + 0x405);
     assert_int_equal(cr4[0].pa, 0x1000407);
     assert_int_equal(cr4[0].offset, CODE_AT + 0x407);
     assert_int_equal(file[cr4[0].offset], 0xa0);
-    assert_false(cr4[0].keep_mask);
+    assert_int_equal(cr4[0].kind, CR4_BITS_SET);
+    assert_int_equal(cr4[0].patched, 0xa4);
     assert_int_equal(cr4[1].offset, CODE_AT + 0x601);
-    assert_true(cr4[1].keep_mask);
+    assert_int_equal(cr4[1].kind, CR4_BITS_KEPT);
+    assert_int_equal(cr4[1].patched, 0x1024);
 
     /* Without the write to CR4 it is an ordinary constant. */
     file[CODE_AT + 0x400 + 21] = 0xd9;
-    assert_int_equal(cr4_sites_in_elf(file, FILE_LEN, cr4, &count, &e), 0);
+    assert_int_equal(cr4_sites_in_elf(file, FILE_LEN, NULL, cr4, &count, &e), 0);
     assert_int_equal(count, 1);
     assert_int_equal(rdtsc_sites_in_elf("ELF", 3, sites, 8, &count, &e), -1);
     assert_non_null(strstr(e.text, "ELF"));
@@ -186,7 +188,7 @@ static void survives_damaged_files(void **state)
             bad[(size_t)rand() % (k < 2 ? 128 : FILE_LEN)] ^= (uint8_t)(1 << rand() % 8);
         rdtsc_sites_in_elf(bad, FILE_LEN, sites, 8, &count, &e);
         assert_true(count <= 8);
-        cr4_sites_in_elf(bad, FILE_LEN, cr4, &count, &e);
+        cr4_sites_in_elf(bad, FILE_LEN, NULL, cr4, &count, &e);
         assert_true(count <= CR4_SITES_MAX);
     }
     free(good);
@@ -230,8 +232,21 @@ static void finds_the_sites_of_a_real_kernel(void **state)
     }
     print_message("%zu rdtsc, %zu rdtscp\n", count - rdtscp, rdtscp);
     assert_in_range(count - rdtscp, 50, 500);
-    assert_int_equal(cr4_sites_in_elf(boot.vmlinux, boot.vmlinux_len, cr4, &count, &e), 0);
-    assert_in_range(count, 1, 3);
+
+    struct kallsyms *k = kallsyms_from_elf(boot.vmlinux, boot.vmlinux_len, &e);
+
+    assert_non_null(k);
+    assert_int_equal(cr4_sites_in_elf(boot.vmlinux, boot.vmlinux_len, k, cr4, &count, &e), 0);
+    assert_in_range(count, 2, 4);
+    for (size_t i = 0; i < count; i++)
+        print_message("CR4 site of kind %d at 0x%llx\n", cr4[i].kind,
+                      (unsigned long long)cr4[i].va);
+    assert_int_not_equal(cr4[0].kind, CR4_BITS_CLEARED);
+    assert_int_equal(cr4[count - 1].kind, CR4_BITS_CLEARED);
+    assert_int_equal(cr4[count - 1].patched, 0xb);
+    assert_string_equal(kallsyms_name(k, cr4[count - 1].va, NULL), "cpu_init");
+    assert_int_equal(*(const uint8_t *)guest_memory_at(&m, cr4[count - 1].pa, 4), 0xf);
+    kallsyms_free(k);
     free(boot.vmlinux);
     guest_memory_destroy(&m);
 }
