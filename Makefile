@@ -42,6 +42,12 @@ $(B)/unit/%: $(B)/tests/unit/%.o $(B)/libditto.a
 	$(SHOW) LINK $@
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ -lcmocka $(LIBS)
 
--include $(shell find $(B) -name '*.d' 2>/dev/null)
-.PHONY: all
+-include $(shell find $(B) -type f -name '*.d' 2>/dev/null)
+include guest-tools/guest.mk
+
+# The emulated KVM host's kernel and initrd; quick when they are up to date.
+khost:
+	@sh guest-tools/khost/build.sh $(B)/khost
+
+.PHONY: all khost
 .SECONDARY:

@@ -12,12 +12,18 @@ _Static_assert(sizeof(struct kvm_regs) == REG_COUNT * 8, "struct kvm_regs is 18 
 const char *end_reason_text(enum end_reason reason)
 {
     switch (reason) {
-    case END_POWEROFF: return "powered off";
-    case END_RESET: return "reset";
-    case END_TRIPLE_FAULT: return "triple fault";
-    case END_HALTED: return "halted with interrupts off";
-    case END_STOPPED: return "stopped by the user";
-    case END_FAILED: return "the host could not go on";
+    case END_POWEROFF:
+        return "powered off";
+    case END_RESET:
+        return "reset";
+    case END_TRIPLE_FAULT:
+        return "triple fault";
+    case END_HALTED:
+        return "halted with interrupts off";
+    case END_STOPPED:
+        return "stopped by the user";
+    case END_FAILED:
+        return "the host could not go on";
     }
     return "unknown";
 }
@@ -70,8 +76,7 @@ static bool regs_decode(struct cursor *in, uint64_t last[REG_COUNT], uint64_t re
 
 void sync_encode(struct bytes *out, struct sync_point *last, const struct sync_point *sync)
 {
-    bool same =
-        sync->at == last->at && sync->size == last->size && sync->count == last->count;
+    bool same = sync->at == last->at && sync->size == last->size && sync->count == last->count;
 
     assert(sync->kind >= 1 && sync->kind <= EXIT_SYNC_LAST);
     bytes_put_u8(out, (uint8_t)(sync->kind | (same ? SYNC_SAME_PLACE : 0)));
@@ -149,7 +154,7 @@ static void landmark_encode(struct bytes *out, struct event_codec *codec, const 
     segment_encode(out, &l->ss);
     bytes_put_u8(out, (uint8_t)l->probes);
     for (unsigned i = 0; i < l->probes; i++) {
-        bytes_put_svarint(out, (int64_t)(l->probe[i].va - l->regs[6]));
+        bytes_put_svarint(out, (int64_t)(l->probe[i].va - l->regs[REGISTER_RSP]));
         bytes_put_varint(out, l->probe[i].value);
     }
 }
@@ -174,7 +179,7 @@ static void landmark_decode(struct cursor *in, struct event_codec *codec, struct
     if (l->probes > LANDMARK_PROBES)
         in->bad = true;
     for (unsigned i = 0; i < l->probes && !in->bad; i++) {
-        l->probe[i].va = l->regs[6] + (uint64_t)cursor_svarint(in);
+        l->probe[i].va = l->regs[REGISTER_RSP] + (uint64_t)cursor_svarint(in);
         l->probe[i].value = cursor_varint(in);
     }
 }

@@ -31,6 +31,8 @@
 
 /* ---- registers ---- */
 #define REG_COUNT 18
+#define REGISTER_RSP   6
+#define REGISTER_RIP   16
 /* Order in struct kvm_regs: rax rbx rcx rdx rsi rdi rsp rbp r8..r15 rip rflags. */
 extern const char *const reg_names[REG_COUNT];
 #define RFLAGS_RF (1ull << 16)

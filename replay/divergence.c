@@ -49,7 +49,7 @@ static void show_place(const struct player *p, const char *label, const struct s
 {
     const struct guest_memory *m = &p->vm.memory;
     struct kvm_sregs sregs;
-    uint64_t rip = sync->regs[16];
+    uint64_t rip = sync->regs[REGISTER_RIP];
     char code[128], what[96], where[160];
 
     vcpu_get_sregs((struct vcpu *)&p->cpu.vcpu, &sregs);

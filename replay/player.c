@@ -230,7 +230,8 @@ static int land(struct player *p, const struct landmark *landmark, struct err *e
 {
     struct vcpu_exit exit;
 
-    switch (p->clock->land(&p->cpu.vcpu, &p->hook, landmark, &exit, &p->stats.landing, e)) {
+    switch (p->clock->land(&p->cpu.vcpu, &p->hook, landmark, &exit, &p->stats.landing,
+                           &p->interrupted, e)) {
     case LANDED:
         exit = (struct vcpu_exit){.kind = EXIT_FORCED};
         return check_sync(p, &exit, e);
@@ -241,6 +242,10 @@ static int land(struct player *p, const struct landmark *landmark, struct err *e
         p->divergence.expected = (struct sync_point){.kind = EXIT_FORCED};
         memcpy(p->divergence.expected.regs, landmark->regs, sizeof landmark->regs);
         sync_point_of(&p->cpu.vcpu, &exit, (uint8_t)p->outputs, &p->divergence.got);
+        return 0;
+    case LAND_STOPPED:
+        p->interrupted = false;
+        p->status = PLAYER_STOPPED;
         return 0;
     case LAND_FAILED:
         break;

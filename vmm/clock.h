@@ -18,8 +18,23 @@ enum clock_choice {
 
 enum clock_landing {
     LANDED,
-    LAND_MISSED, /* the guest reached a sync point first: *exit */
+    LAND_MISSED,  /* the guest reached a sync point first: *exit */
+    LAND_STOPPED, /* *interrupted was set; the vCPU is nowhere in particular */
     LAND_FAILED,
+};
+
+/*
+ * Kernel text as it was when the machine started. A breakpoint is set at the sync point before the
+ * forced one, so code that was rewritten in between (Linux patches itself while it boots) is no
+ * place for it: inside these ranges only code that is still as it was is chosen.
+ */
+#define STABLE_RANGES 8
+struct stable_code {
+    struct {
+        uint64_t gpa, len;
+        uint8_t *bytes; /* owned */
+    } range[STABLE_RANGES];
+    unsigned count;
 };
 
 /* What one landing cost, for reports. */
@@ -27,16 +42,26 @@ struct landing_stats {
     uint64_t landings, exits, passes_in_guest;
 };
 
+/* What choosing needs of the machine. */
+struct clock_host {
+    const struct gp_hook *hook;
+    struct stable_code stable;
+    void (*kick_after)(void *opaque, uint64_t ns); /* have vcpu_run() return EXIT_KICK then */
+    void *opaque;
+    bool hurry; /* a place that replay finds at some cost is better than none */
+};
+
 struct clock_ops {
     const char *name;
     /* Recording: the vCPU was kicked and can take an interrupt here. Choose a point here or a few
      * instructions on. */
-    enum clock_choice (*choose)(struct vcpu *vcpu, const struct gp_hook *hook,
+    enum clock_choice (*choose)(struct vcpu *vcpu, const struct clock_host *host,
                                 struct landmark *landmark, struct vcpu_exit *exit, struct err *e);
     /* Replay: run to the point. */
     enum clock_landing (*land)(struct vcpu *vcpu, const struct gp_hook *hook,
                                const struct landmark *landmark, struct vcpu_exit *exit,
-                               struct landing_stats *stats, struct err *e);
+                               struct landing_stats *stats, const volatile bool *interrupted,
+                               struct err *e);
 };
 
 extern const struct clock_ops clock_landmark;

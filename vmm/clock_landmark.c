@@ -14,6 +14,7 @@
 #include "mmu/walk.h"
 #include "vmm/fingerprint.h"
 #include "vmm/insn.h"
+#include "vmm/return_site.h"
 #include "vmm/site.h"
 #include "vmm/trace.h"
 
@@ -22,28 +23,43 @@
 #define CHOOSE_STEPS 24
 /* How many instructions with memory operands it passes over in the hope of one without. */
 #define CHOOSE_MEMORY_STEPS 6
+/* Kernel code is taken to wait when it is found in the same small loop so many times, so far apart. */
+#define WAITING_LOOKS 3
+#define WAITING_NS    300000ull
 /* Passes of the breakpoint before the comparison moves into the guest. */
 #define SLOW_PASSES 2
+/* Traces that the guest may leave, each teaching where it went, before traces are given up here. */
+#define TRACE_TRIES 6
 
 /* ---- recording ---- */
 
-static bool fill_site(struct vcpu *vcpu, const struct insn *insn, const struct kvm_sregs *sregs,
-                      struct landmark *l)
+/* Describe the point where the vCPU stands; false when it is no good. */
+static bool take(struct vcpu *vcpu, const struct clock_host *host, enum site_quality least,
+                 struct landmark *l)
 {
+    const struct guest_memory *m = &vcpu->vm->memory;
+    struct kvm_sregs sregs;
     struct translation t;
+    struct insn insn;
 
-    if (!walk(&vcpu->vm->memory, sregs->cr3, insn->va, &t) ||
-        !guest_memory_at(&vcpu->vm->memory, t.gpa, 1))
+    vcpu_get_sregs(vcpu, &sregs);
+    if (!vcpu_interruptible(vcpu) || !insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) ||
+        !walk(m, sregs.cr3, insn.va, &t) || !guest_memory_at(m, t.gpa, 1) ||
+        site_quality(m, &insn, vcpu->regs, &sregs) < least ||
+        !code_is_stable(&host->stable, t.gpa, insn.bytes, insn.info.length))
         return false;
     memset(l, 0, sizeof *l);
     l->gpa = t.gpa;
-    l->code_len = insn->info.length;
-    memcpy(l->code, insn->bytes, insn->info.length);
+    l->code_len = insn.info.length;
+    memcpy(l->code, insn.bytes, insn.info.length);
+    fingerprint_take(vcpu, vcpu->regs, &sregs, l);
     return true;
 }
 
-static enum clock_choice choose(struct vcpu *vcpu, const struct gp_hook *hook,
-                                struct landmark *landmark, struct vcpu_exit *exit, struct err *e)
+/* Here, or some single steps on. */
+static enum clock_choice choose_near(struct vcpu *vcpu, const struct clock_host *host,
+                                     struct landmark *landmark, struct vcpu_exit *exit,
+                                     struct err *e)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
 
@@ -51,17 +67,13 @@ static enum clock_choice choose(struct vcpu *vcpu, const struct gp_hook *hook,
         struct kvm_sregs sregs;
         struct insn insn;
         vcpu_get_sregs(vcpu, &sregs);
-        if (!vcpu_interruptible(vcpu) || (sregs.ss.dpl == 3 && !hook->rip) ||
-            !insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn))
+        if (!vcpu_interruptible(vcpu) || (sregs.ss.dpl == 3 && !host->hook->rip))
             return CLOCK_LATER;
-        enum site_quality quality = site_quality(m, &insn, vcpu->regs, &sregs);
-        if (quality == SITE_UNSUITABLE)
-            return CLOCK_LATER;
-        if ((quality == SITE_GOOD || steps >= CHOOSE_MEMORY_STEPS) &&
-            fill_site(vcpu, &insn, &sregs, landmark)) {
-            fingerprint_take(vcpu, vcpu->regs, &sregs, landmark);
+        if (take(vcpu, host, steps < CHOOSE_MEMORY_STEPS ? SITE_GOOD : SITE_MEMORY, landmark))
             return CLOCK_CHOSEN;
-        }
+        if (!insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) ||
+            site_quality(m, &insn, vcpu->regs, &sregs) == SITE_UNSUITABLE)
+            return CLOCK_LATER;
         vcpu_step(vcpu, true);
         int rc = vcpu_run(vcpu, exit, e);
         vcpu_step(vcpu, false);
@@ -71,6 +83,57 @@ static enum clock_choice choose(struct vcpu *vcpu, const struct gp_hook *hook,
             return CLOCK_LATER;
         if (exit->kind != EXIT_STEP)
             return CLOCK_EXITED;
+    }
+    return CLOCK_LATER;
+}
+
+/*
+ * Kernel code that only waits stays in one small loop: passes of that are told apart inside the guest
+ * (vmm/trace.h). Kernel code that works passes any place of its loops too often and in too many ways;
+ * it soon comes to a sync point by itself.
+ */
+static bool is_waiting(struct vcpu *vcpu, const struct clock_host *host, struct vcpu_exit *exit,
+                       enum clock_choice *otherwise, struct err *e)
+{
+    uint64_t low, high;
+
+    for (unsigned look = 0; look < WAITING_LOOKS; look++) {
+        if (look) {
+            host->kick_after(host->opaque, WAITING_NS);
+            *otherwise = CLOCK_FAILED;
+            if (vcpu_run(vcpu, exit, e) < 0)
+                return false;
+            *otherwise = CLOCK_EXITED;
+            if (exit->kind != EXIT_KICK)
+                return false;
+        }
+        *otherwise = CLOCK_LATER;
+        if (look && (vcpu->regs->rip < low || vcpu->regs->rip > high))
+            return false;
+        if (!fingerprint_loop(vcpu, vcpu->regs->rip, &low, &high))
+            return false;
+    }
+    return true;
+}
+
+static enum clock_choice choose(struct vcpu *vcpu, const struct clock_host *host,
+                                struct landmark *landmark, struct vcpu_exit *exit, struct err *e)
+{
+    enum clock_choice choice;
+
+    if (vcpu_cpl(vcpu) == 3 || host->hurry || is_waiting(vcpu, host, exit, &choice, e))
+        return choose_near(vcpu, host, landmark, exit, e);
+    if (choice != CLOCK_LATER)
+        return choice;
+    /* Where a function that is called rarely returns to, if one returns soon. */
+    for (unsigned skip = 2; vcpu_cpl(vcpu) == 0; skip = 0) {
+        choice = return_site_run(vcpu, host, skip, exit, e);
+        if (choice == CLOCK_FAILED || choice == CLOCK_EXITED)
+            return choice;
+        if (choice == CLOCK_CHOSEN && take(vcpu, host, SITE_GOOD, landmark))
+            return CLOCK_CHOSEN;
+        if (skip == 0)
+            break;
     }
     return CLOCK_LATER;
 }
@@ -85,8 +148,9 @@ struct landing {
     uint8_t *site; /* host address of the first byte of the instruction */
     struct landing_stats *stats;
     struct trace_filter filter;
+    const volatile bool *interrupted;
     struct kvm_regs last; /* registers at the previous pass */
-    unsigned passes;
+    unsigned passes, traces_left;
 };
 
 static void arm(struct landing *g)
@@ -100,33 +164,36 @@ static void disarm(struct landing *g)
         *g->site = g->l->code[0];
 }
 
-/* The vCPU stopped at our HLT. On true, *regs and *sregs are the state of the code at the site (for
- * user code: from the exception frame), with RIP on the site. */
+/* The vCPU stopped at our HLT, in the guest's code or in the trace. On true, *regs and *sregs are
+ * the state of the code at the site (for user code: from the exception frame), with RIP on the
+ * site. */
 static bool at_site(struct landing *g, const struct vcpu_exit *exit, struct kvm_regs *regs,
-                    struct kvm_sregs *sregs)
+                    struct kvm_sregs *sregs, bool *from_trace)
 {
-    uint64_t rip = g->l->regs[16];
+    uint64_t site = g->l->regs[REGISTER_RIP];
     struct exception_frame frame;
 
     if (exit->kind != EXIT_HLT)
         return false;
     *regs = *g->vcpu->regs;
-    if (regs->rip == rip + 1 && g->l->cpl == 0) {
-        regs->rip = rip;
-        vcpu_get_sregs(g->vcpu, sregs);
+    vcpu_get_sregs(g->vcpu, sregs);
+    if (g->l->cpl == 0) {
+        if (sregs->ss.dpl != 0 || trace_filter_original(&g->filter, regs->rip - 1) != site)
+            return false;
+        *from_trace = regs->rip - 1 != site;
+        regs->rip = site;
         return true;
     }
-    if (g->l->cpl == 3 && gphook_hit(g->vcpu, g->hook, exit, &frame) &&
-        trace_filter_original(&g->filter, frame.rip) == rip && (frame.cs & 3) == 3) {
-        regs->rip = rip;
-        regs->rsp = frame.rsp;
-        regs->rflags = frame.rflags & ~RFLAGS_RF;
-        vcpu_get_sregs(g->vcpu, sregs);
-        sregs->cs = g->l->cs;
-        sregs->ss = g->l->ss;
-        return true;
-    }
-    return false;
+    if (!gphook_hit(g->vcpu, g->hook, exit, &frame) || (frame.cs & 3) != 3 ||
+        trace_filter_original(&g->filter, frame.rip) != site)
+        return false;
+    *from_trace = frame.rip != site;
+    regs->rip = site;
+    regs->rsp = frame.rsp;
+    regs->rflags = frame.rflags & ~RFLAGS_RF;
+    sregs->cs = g->l->cs;
+    sregs->ss = g->l->ss;
+    return true;
 }
 
 /* Bring the vCPU itself to the site, as if the breakpoint had never been there. */
@@ -167,32 +234,75 @@ static enum clock_landing step_over(struct landing *g, const struct kvm_regs *re
     return LANDED;
 }
 
+/* What can tell the passes apart: registers, or else memory words, that now have another value than
+ * at the forced point. Those that did not change since the last pass come first: an outer loop's
+ * counter says no for the whole of the inner loop. */
+static unsigned find_conditions(const struct landing *g, const struct kvm_regs *regs,
+                                struct trace_condition out[TRACE_CONDITIONS])
+{
+    const uint64_t *now = (const uint64_t *)regs, *last = (const uint64_t *)&g->last;
+    unsigned count = 0;
+
+    for (unsigned changed = 0; changed < 2; changed++)
+        for (unsigned reg = 0; reg < 16 && count < TRACE_CONDITIONS; reg++)
+            if (now[reg] != g->l->regs[reg] && (now[reg] != last[reg]) == changed)
+                out[count++] = (struct trace_condition){.reg = reg, .value = g->l->regs[reg]};
+    for (unsigned i = 0; i < g->l->probes && !count; i++) {
+        const struct memory_probe *probe = &g->l->probe[i];
+        uint64_t value;
+        if (walk_read(&g->vcpu->vm->memory, g->l->cr3, probe->va, &value, 8) == 8 &&
+            value != probe->value && (probe->va & (PAGE_BYTES - 1)) <= PAGE_BYTES - 8)
+            out[count++] =
+                (struct trace_condition){.memory = true, .va = probe->va, .value = probe->value};
+    }
+    return count;
+}
+
+/* Move the comparison into the guest, if that is possible here. */
+static bool start_filter(struct landing *g, const struct kvm_regs *regs,
+                         const struct kvm_sregs *sregs)
+{
+    struct trace_condition conditions[TRACE_CONDITIONS];
+    unsigned count = find_conditions(g, regs, conditions);
+
+    if (!count || sregs->cr3 != g->l->cr3)
+        return false;
+    disarm(g); /* the trace is a copy of the guest's code, not of our breakpoint */
+    bool started = trace_filter_start(&g->filter, g->vcpu, g->hook, regs, sregs, conditions, count);
+    arm(g);
+    return started;
+}
+
 static enum clock_landing land_armed(struct landing *g, struct vcpu_exit *exit, struct err *e)
 {
     struct kvm_regs regs;
     struct kvm_sregs sregs;
+    bool from_trace;
 
     for (;;) {
         if (vcpu_run(g->vcpu, exit, e) < 0)
             return LAND_FAILED;
         g->stats->exits++;
+        if (*g->interrupted)
+            return LAND_STOPPED;
         if (exit->kind == EXIT_KICK)
             continue;
-        if (trace_filter_handle(&g->filter, g->vcpu, exit))
+        if (trace_filter_handle(&g->filter, exit))
             continue;
-        if (!at_site(g, exit, &regs, &sregs))
+        if (!at_site(g, exit, &regs, &sregs, &from_trace))
             return LAND_MISSED;
+        if (g->filter.active && !from_trace)
+            g->traces_left++; /* it came back by another way than the trace */
         trace_filter_stop(&g->filter);
         if (fingerprint_matches(g->vcpu, &regs, &sregs, g->l)) {
             stand_at_site(g, &regs, &sregs);
             return LANDED;
         }
-        if (++g->passes >= SLOW_PASSES &&
-            trace_filter_start(&g->filter, g->vcpu, g->hook, g->l, &regs, &sregs, &g->last)) {
-            g->last = regs;
-            continue;
-        }
+        bool filtering = ++g->passes >= SLOW_PASSES && g->traces_left < TRACE_TRIES &&
+                         start_filter(g, &regs, &sregs);
         g->last = regs;
+        if (filtering)
+            continue;
         enum clock_landing stepped = step_over(g, &regs, &sregs, exit, e);
         if (stepped != LANDED)
             return stepped;
@@ -201,13 +311,13 @@ static enum clock_landing land_armed(struct landing *g, struct vcpu_exit *exit, 
 
 static enum clock_landing land(struct vcpu *vcpu, const struct gp_hook *hook,
                                const struct landmark *landmark, struct vcpu_exit *exit,
-                               struct landing_stats *stats, struct err *e)
+                               struct landing_stats *stats, const volatile bool *interrupted,
+                               struct err *e)
 {
-    struct landing g = {.vcpu = vcpu, .hook = hook, .l = landmark, .stats = stats};
+    struct landing g = {
+        .vcpu = vcpu, .hook = hook, .l = landmark, .stats = stats, .interrupted = interrupted};
 
-    g.site = guest_memory_at(&vcpu->vm->memory, landmark->gpa, landmark->code_len);
-    if (!g.site)
-        g.site = guest_memory_at(&vcpu->vm->memory, landmark->gpa, 1);
+    g.site = guest_memory_at(&vcpu->vm->memory, landmark->gpa, 1);
     if (!g.site)
         return fail(e, "it lies outside memory");
     if (*g.site != landmark->code[0])

@@ -66,7 +66,7 @@ static void event_format(const struct event *event, char *text, size_t size)
         break;
     case EVENT_FORCED:
         snprintf(text, size, "forced point ahead at rip %#llx, CPL %u",
-                 (unsigned long long)event->landmark.regs[16], event->landmark.cpl);
+                 (unsigned long long)event->landmark.regs[REGISTER_RIP], event->landmark.cpl);
         break;
     case EVENT_DIGEST:
         snprintf(text, size, "digest: memory %016llx, CPU %016llx",
@@ -137,7 +137,7 @@ static int dump_all(struct dump *d, struct err *e)
         if (d->ordinal > d->to)
             return 0;
         sync_point_format(&sync, what, sizeof what);
-        snprintf(text, sizeof text, "%s at rip %#llx", what, (unsigned long long)sync.regs[16]);
+        snprintf(text, sizeof text, "%s at rip %#llx", what, (unsigned long long)sync.regs[REGISTER_RIP]);
         print_line(d, "sync", text);
     }
     return 0;

@@ -59,6 +59,26 @@ static uint64_t next_instruction(const struct insn *insn)
     }
 }
 
+bool fingerprint_loop(struct vcpu *vcpu, uint64_t rip, uint64_t *low, uint64_t *high)
+{
+    const struct guest_memory *m = &vcpu->vm->memory;
+    struct kvm_sregs sregs;
+    struct insn insn;
+    uint64_t va = rip;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    *low = *high = rip;
+    for (unsigned n = 0; n < LOOK_AHEAD && va; n++, va = next_instruction(&insn)) {
+        if (n && va == rip)
+            return true;
+        if (!insn_decode(m, sregs.cr3, va, &insn))
+            return false;
+        *low = va < *low ? va : *low;
+        *high = va > *high ? va : *high;
+    }
+    return false;
+}
+
 static void take_probes(const struct guest_memory *m, const struct kvm_regs *regs,
                         const struct kvm_sregs *sregs, struct landmark *l)
 {

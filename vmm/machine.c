@@ -7,6 +7,7 @@
 
 #include "devices/acpi.h"
 #include "vmm/boot.h"
+#include "vmm/boot_elf.h"
 #include "vmm/kallsyms.h"
 #include "vmm/rdtsc_sites.h"
 
@@ -163,6 +164,27 @@ static int patch_kernel(struct machine *m, struct machine_boot *boot, struct err
     return rc;
 }
 
+static int remember_code(struct machine *m, const struct machine_boot *boot, struct err *e)
+{
+    struct elf_view elf;
+    struct elf_extent code;
+    unsigned position = 0;
+
+    if (elf_open(&elf, boot->vmlinux, boot->vmlinux_len, "kernel", e) < 0)
+        return -1;
+    while (m->clock_host.stable.count < STABLE_RANGES && elf_next_code(&elf, &position, &code)) {
+        const void *text = guest_memory_at(&m->vm.memory, code.pa, code.len);
+        uint8_t *copy = text ? malloc(code.len) : NULL;
+        if (!copy)
+            continue;
+        memcpy(copy, text, code.len);
+        m->clock_host.stable.range[m->clock_host.stable.count].gpa = code.pa;
+        m->clock_host.stable.range[m->clock_host.stable.count].len = code.len;
+        m->clock_host.stable.range[m->clock_host.stable.count++].bytes = copy;
+    }
+    return 0;
+}
+
 static struct kvm_segment flat_segment(uint16_t selector, bool code)
 {
     return (struct kvm_segment){
@@ -230,7 +252,7 @@ static int load_kernel(struct machine *m, struct machine_boot *boot, struct err 
     boot->vmlinux = state.vmlinux;
     boot->vmlinux_len = state.vmlinux_len;
     memcpy(boot->version, state.version, sizeof boot->version);
-    if (patch_kernel(m, boot, e) < 0)
+    if (patch_kernel(m, boot, e) < 0 || remember_code(m, boot, e) < 0)
         return -1;
     return set_boot_state(m, &state, e);
 }
@@ -262,6 +284,8 @@ int machine_create(struct machine *m, const struct machine_config *config, struc
 
 void machine_destroy(struct machine *m)
 {
+    for (unsigned i = 0; i < m->clock_host.stable.count; i++)
+        free(m->clock_host.stable.range[i].bytes);
     vcpu_destroy(&m->vcpu);
     vm_destroy(&m->vm);
 }

@@ -65,6 +65,7 @@ struct machine {
     struct recorded_dma dma;
     struct gp_hook hook;
     const struct clock_ops *clock;
+    struct clock_host clock_host;
     struct console *console;
 
     struct irqchip irqchip;
@@ -83,6 +84,7 @@ struct machine {
     /* The run loop's state. */
     bool at_sync;            /* the vCPU stands at a sync point whose events are still to come */
     bool window;             /* the guest's next interruptible instruction is a sync point */
+    bool fault_pending;      /* the exit just served ends in an exception */
     bool forced_window;      /* the same, wanted by choose() only: not in the recording */
     uint64_t pending_ns;     /* since when an interrupt waits; 0: none does */
     uint64_t retry_ns;       /* when to look for a forced point again */

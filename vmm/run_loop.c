@@ -22,6 +22,8 @@
  * time, so that a guest that stands in a long REP MOVS gets on even where an exit is expensive. */
 #define RETRY_FIRST_NS 250000ull
 #define RETRY_LAST_NS  8000000ull
+/* An interrupt that has waited so long is delivered wherever the guest is. */
+#define HURRY_NS 1000000000ull
 /* How long a stop by the user waits for a sync point. */
 #define STOP_GRACE_NS 20000000ull
 /* Output of the guest is shown at the latest after this. */
@@ -97,6 +99,13 @@ static void timer_arm(struct machine *m, uint64_t at_ns)
     assert(rc == 0);
 }
 
+static void kick_after(void *opaque, uint64_t ns)
+{
+    struct machine *m = opaque;
+
+    timer_arm(m, device_now(m) + ns);
+}
+
 static void poll_devices(struct machine *m, uint64_t now)
 {
     for (unsigned i = 0; i < m->device_count; i++)
@@ -166,7 +175,7 @@ static void deliver(struct machine *m)
 {
     bool pending = irqchip_pending(&m->irqchip);
 
-    if (pending && vcpu_interruptible(&m->vcpu)) {
+    if (pending && !m->fault_pending && vcpu_interruptible(&m->vcpu)) {
         uint8_t vector = irqchip_acknowledge(&m->irqchip);
         recorder_interrupt(m->recorder, m->vcpu.index, vector);
         vcpu_inject(&m->vcpu, vector);
@@ -177,7 +186,7 @@ static void deliver(struct machine *m)
         recorder_window(m->recorder, m->vcpu.index, pending);
         m->window = pending;
     }
-    m->forced_window = false;
+    m->forced_window = m->fault_pending = false;
     m->pending_ns = m->retry_ns = m->retry_after_ns = 0;
     vcpu_want_window(&m->vcpu, m->window);
 }
@@ -241,6 +250,7 @@ static void access_msr(struct machine *m, const struct vcpu_exit *exit)
     answer[8] = !ok;
     recorder_input(m->recorder, m->vcpu.index, answer, sizeof answer);
     vcpu_finish_msr(&m->vcpu, value, !ok);
+    m->fault_pending = !ok; /* KVM is about to raise #GP: an interrupt injected now would be lost */
 }
 
 static void handle_trap(struct machine *m, const struct exception_frame *frame)
@@ -352,7 +362,8 @@ static int force_point(struct machine *m, struct err *e)
     struct landmark landmark;
 
     m->stats.forced_tries++;
-    switch (m->clock->choose(&m->vcpu, &m->hook, &landmark, &exit, e)) {
+    m->clock_host.hurry = device_now(m) - m->pending_ns >= HURRY_NS;
+    switch (m->clock->choose(&m->vcpu, &m->clock_host, &landmark, &exit, e)) {
     case CLOCK_CHOSEN:
         recorder_forced(m->recorder, m->vcpu.index, &landmark);
         exit = (struct vcpu_exit){.kind = EXIT_FORCED};
@@ -480,6 +491,9 @@ int machine_run(struct machine *m, enum end_reason *reason, struct err *e)
     m->kick_target = (struct kick_target){getpid(), (pid_t)syscall(SYS_gettid)};
     console_on_input(m->console, kick_thread, &m->kick_target);
     m->armed_ns = NEVER;
+    m->clock_host.hook = &m->hook;
+    m->clock_host.kick_after = kick_after;
+    m->clock_host.opaque = m;
     m->digest_at_ns = m->config.digest_ns;
     m->at_sync = true; /* sync point 0: before the first instruction */
     while (!m->ended && rc == 0)

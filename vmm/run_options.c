@@ -7,7 +7,7 @@
 #include "base/file.h"
 
 #define DEFAULT_MEMORY   (256ull << 20)
-#define DEFAULT_GRACE_MS 10
+#define DEFAULT_GRACE_MS 50
 
 const char run_help[] =
     "usage: dittovm run [OPTIONS] [DISK.img]\n"
@@ -31,7 +31,7 @@ const char run_help[] =
     "      --cpus N           number of CPUs; this version has 1\n"
     "      --grace MS         how long an interrupt waits for an exit of the guest's own before "
     "the\n"
-    "                         guest is stopped for it (default 10)\n"
+    "                         guest is stopped for it (default 50)\n"
     "      --digest-every S   also record a digest of all memory every S seconds (default 30; 0:\n"
     "                         only at the end)\n"
     "  -q, --quiet            no summary on stderr\n"

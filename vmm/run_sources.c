@@ -1,12 +1,14 @@
 #include "vmm/run_sources.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "vmm/diskimage.h"
 
 #define KERNEL_MAX (256ull << 20)
 #define INITRD_MAX (1ull << 30)
@@ -34,12 +36,12 @@ int run_sources_check(const struct run_options *o, struct err *e)
     return 0;
 }
 
-static int join_command_line(struct run_sources *s, const char *from_loader, const char *root,
+/* The boot loader's arguments, then the machine's, then the user's: the last one wins. */
+static int join_command_line(struct run_sources *s, const char *loader, const char *root,
                              const char *append, struct err *e)
 {
-    if (asprintf(&s->command_line, "%s%s%s%s%s%s%s", from_loader, *from_loader ? " " : "",
-                 machine_arguments, root ? " root=" : "", root ? root : "", append ? " " : "",
-                 append ? append : "") < 0) {
+    if (asprintf(&s->command_line, "%s%s%s%s%s%s%s", loader, *loader ? " " : "", machine_arguments,
+                 *root ? " root=/dev/" : "", root, append ? " " : "", append ? append : "") < 0) {
         s->command_line = NULL;
         return err_set(e, STATUS_ERROR, "out of memory");
     }
@@ -53,7 +55,32 @@ static int load_files(struct run_sources *s, const struct run_options *o, struct
     if (o->initrd && file_read(o->initrd, INITRD_MAX, &s->initrd, &s->initrd_len, e) < 0)
         return -1;
     snprintf(s->description, sizeof s->description, "kernel %s", o->kernel);
-    return join_command_line(s, "", NULL, o->append, e);
+    return join_command_line(s, "", "", o->append, e);
+}
+
+static bool has_root_argument(const char *command_line)
+{
+    return !strncmp(command_line, "root=", 5) || strstr(command_line, " root=");
+}
+
+static int load_from_disk(struct run_sources *s, const struct run_options *o, struct err *e)
+{
+    struct disk_boot boot;
+
+    if (diskimage_find_boot(o->disk, &boot, e) < 0)
+        return -1;
+    s->kernel = boot.kernel;
+    s->kernel_len = boot.kernel_len;
+    s->initrd = boot.initrd;
+    s->initrd_len = boot.initrd_len;
+    boot.kernel = boot.initrd = NULL;
+    snprintf(s->description, sizeof s->description, "%.200s: %s, %.200s", o->disk, boot.loader,
+             boot.kernel_path);
+    int rc = join_command_line(s, boot.command_line,
+                               has_root_argument(boot.command_line) ? "" : boot.root_device,
+                               o->append, e);
+    disk_boot_free(&boot);
+    return rc;
 }
 
 static int open_disk(struct run_sources *s, const struct run_options *o, struct err *e)
@@ -69,7 +96,7 @@ int run_sources_load(struct run_sources *s, const struct run_options *o, struct 
     *s = (struct run_sources){0};
     int rc = o->disk ? open_disk(s, o, e) : 0;
     if (rc == 0)
-        rc = load_files(s, o, e);
+        rc = o->kernel ? load_files(s, o, e) : load_from_disk(s, o, e);
     if (rc < 0)
         run_sources_free(s);
     return rc;

@@ -5,6 +5,7 @@
 #include <linux/kvm.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "vmm/msr.h"
@@ -84,6 +85,8 @@ void vm_destroy(struct vm *vm)
         close(vm->fd);
     if (vm->kvm_fd >= 0)
         close(vm->kvm_fd);
+    if (vm->trace_region)
+        munmap(vm->trace_region, vm->trace_region_bytes);
     if (vm->memory.host)
         guest_memory_destroy(&vm->memory);
     *vm = (struct vm){.kvm_fd = -1, .fd = -1, .memory.fd = -1};

@@ -13,6 +13,8 @@ struct vm {
     int kvm_fd, fd;
     long run_size; /* bytes of the mmap'ed struct kvm_run */
     struct guest_memory memory;
+    uint8_t *trace_region; /* pages of vmm/trace.c, beyond RAM; NULL until they are needed */
+    size_t trace_region_bytes;
 };
 
 /* Open /dev/kvm and check its API version. Returns the file descriptor, or -1. */

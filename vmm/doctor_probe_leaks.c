@@ -1,0 +1,141 @@
+/*
+ * Probes: the instructions that would carry host state into the guest. Which of them can be made to
+ * exit or to fault, and which give a value although the ditto-v1 CPU does not have them?
+ */
+#include "vmm/doctor_guest.h"
+#include "vmm/msr.h"
+
+GUEST_CODE(micro_rdmsr, "mov $0x10, %ecx\n"
+                        "rdmsr\n" GUEST_DONE);
+GUEST_CODE(micro_rdtsc, "rdtsc\n" GUEST_DONE);
+GUEST_CODE(micro_in, "in $0xe1, %eax\n" GUEST_DONE);
+GUEST_CODE(micro_rdtscp, "rdtscp\n" GUEST_DONE);
+GUEST_CODE(micro_rdrand, "rdrand %rax\n" GUEST_DONE);
+GUEST_CODE(micro_rdseed, "rdseed %rax\n" GUEST_DONE);
+GUEST_CODE(micro_rdpid, "rdpid %rax\n" GUEST_DONE);
+
+#define VECTOR_UD 6
+#define VECTOR_GP 13
+
+static const uint64_t some_time = 0x123456789abcdef0;
+
+static bool answered(const struct micro_guest *g, struct probe_outcome *o)
+{
+    const struct kvm_regs *r = g->vcpu.regs;
+
+    if (r->rax == (uint32_t)some_time && r->rdx == some_time >> 32)
+        return true;
+    probe_says(o, PROBE_BROKEN, "the guest reads %#llx:%#llx and not the value it was given",
+               (unsigned long long)r->rdx, (unsigned long long)r->rax);
+    return false;
+}
+
+static void probe_rdmsr(struct probe_outcome *o)
+{
+    struct micro_guest g;
+
+    if (!micro_guest_start(&g, PROGRAM(micro_rdmsr), 0, o) ||
+        !micro_guest_expect(&g, EXIT_RDMSR, MSR_IA32_TSC, o))
+        return;
+    vcpu_finish_msr(&g.vcpu, some_time, false);
+    if (micro_guest_finish(&g, o) && answered(&g, o))
+        probe_says(o, PROBE_OK, "exits, and takes our value");
+}
+
+static void probe_patched_rdtsc(struct probe_outcome *o)
+{
+    struct micro_guest g;
+
+    if (!micro_guest_start(&g, PROGRAM(micro_in), 0, o) ||
+        !micro_guest_expect(&g, EXIT_RDTSC, 0, o))
+        return;
+    vcpu_finish_rdtsc(&g.vcpu, &g.exit, some_time);
+    if (micro_guest_finish(&g, o) && answered(&g, o))
+        probe_says(o, PROBE_OK, "exits, and takes our value");
+}
+
+static bool set_tsd(struct micro_guest *g)
+{
+    struct kvm_sregs s;
+
+    vcpu_get_sregs(&g->vcpu, &s);
+    s.cr4 |= CR4_TSD;
+    vcpu_set_sregs(&g->vcpu, &s);
+    return true;
+}
+
+static void probe_tsd(struct probe_outcome *o)
+{
+    struct micro_guest g;
+
+    if (micro_guest_start(&g, PROGRAM(micro_rdtsc), 3, o) && set_tsd(&g) &&
+        micro_guest_expect(&g, EXIT_PIO_OUT, VECTOR_GP, o))
+        probe_says(o, PROBE_OK, "CR4.TSD makes it #GP");
+}
+
+/* Does the instruction fault, as it should on a CPU that does not have it? */
+static void probe_absent(const uint8_t *code, size_t length, unsigned cpl, bool with_tsd,
+                         struct probe_outcome *o)
+{
+    struct micro_guest g;
+
+    if (!micro_guest_start(&g, code, length, cpl, o) || (with_tsd && !set_tsd(&g)) ||
+        !micro_guest_run(&g, o))
+        return;
+    bool to_port = g.exit.kind == EXIT_PIO_OUT;
+    if (to_port && g.exit.at == VECTOR_UD)
+        probe_says(o, PROBE_OK, "#UD");
+    else if (to_port && g.exit.at == VECTOR_GP && with_tsd)
+        probe_says(o, PROBE_OK, "#GP by CR4.TSD, which is caught");
+    else if (to_port && g.exit.at == MICRO_DONE)
+        probe_says(o, PROBE_MISSING, "it gives a value of the host's");
+    else
+        micro_guest_unexpected(&g, "#UD", o);
+}
+
+static void probe_rdtsc(struct probe_outcome *o)
+{
+    probe_absent(PROGRAM(micro_rdtsc), 0, false, o);
+}
+
+static void probe_rdtscp(struct probe_outcome *o)
+{
+    probe_absent(PROGRAM(micro_rdtscp), 3, true, o);
+}
+
+static void probe_rdtscp_cpl0(struct probe_outcome *o)
+{
+    probe_absent(PROGRAM(micro_rdtscp), 0, false, o);
+}
+
+static void probe_rdrand(struct probe_outcome *o)
+{
+    probe_absent(PROGRAM(micro_rdrand), 3, false, o);
+}
+
+static void probe_rdseed(struct probe_outcome *o)
+{
+    probe_absent(PROGRAM(micro_rdseed), 3, false, o);
+}
+
+static void probe_rdpid(struct probe_outcome *o)
+{
+    probe_absent(PROGRAM(micro_rdpid), 3, false, o);
+}
+
+static const char not_told[] =
+    "cpuid does not show it; a program that executes it all the same makes the replay diverge, "
+    "and dittovm says so";
+
+const struct probe doctor_leak_probes[] = {
+    {"RDMSR of the TSC exits", probe_rdmsr, true, "this KVM is not used"},
+    {"in $0xe1 exits", probe_patched_rdtsc, true, "this KVM is not used"},
+    {"RDTSC at CPL3 faults", probe_tsd, true, "this KVM is not used"},
+    {"RDTSC at CPL0 faults", probe_rdtsc, false, "kernels' RDTSC are patched to in $0xe1"},
+    {"RDTSCP at CPL3 faults", probe_rdtscp, false, not_told},
+    {"RDTSCP at CPL0 faults", probe_rdtscp_cpl0, false, not_told},
+    {"RDRAND faults", probe_rdrand, false, not_told},
+    {"RDSEED faults", probe_rdseed, false, not_told},
+    {"RDPID faults", probe_rdpid, false, not_told},
+    {0},
+};

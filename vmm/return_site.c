@@ -1,0 +1,170 @@
+#include "vmm/return_site.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "mmu/walk.h"
+#include "vmm/insn.h"
+#include "vmm/site.h"
+
+#define HLT        0xf4
+#define MAX_SITES  14
+#define STACK_SIZE 16384ull /* of a Linux kernel thread; its top is aligned to it */
+#define STACK_SCAN 1024     /* words looked at */
+/* How long a return is waited for, and how soon is too soon: a place reached that quickly is in a
+ * loop, where replay would pass it too often. */
+#define WAIT_NS  3000000ull
+#define QUICK_NS 300000ull
+
+struct return_site {
+    uint64_t va;
+    uint8_t *at, saved;
+    uint64_t armed_ns;
+    bool armed;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+bool code_is_stable(const struct stable_code *stable, uint64_t gpa, const uint8_t *code,
+                    uint64_t len)
+{
+    for (unsigned i = 0; i < stable->count; i++) {
+        uint64_t offset = gpa - stable->range[i].gpa;
+        if (gpa >= stable->range[i].gpa && offset + len <= stable->range[i].len)
+            return !memcmp(stable->range[i].bytes + offset, code, len);
+    }
+    return true;
+}
+
+/* Whether a CALL ends right before va. */
+static bool follows_call(const struct guest_memory *m, uint64_t cr3, uint64_t va)
+{
+    uint8_t before[7];
+
+    if (walk_read(m, cr3, va - sizeof before, before, sizeof before) != sizeof before)
+        return false;
+    if (before[2] == 0xe8)
+        return true;
+    for (unsigned len = 2; len <= 7; len++) /* FF /2, of any length */
+        if (before[7 - len] == 0xff && (before[8 - len] >> 3 & 7) == 2)
+            return true;
+    return false;
+}
+
+static bool examine(struct vcpu *vcpu, const struct clock_host *host, uint64_t cr3, uint64_t va,
+                    struct return_site *out)
+{
+    const struct guest_memory *m = &vcpu->vm->memory;
+    struct kvm_sregs sregs = {.cr3 = cr3};
+    struct translation t;
+    struct insn insn;
+
+    if (va < 1ull << 63 || !walk(m, cr3, va, &t) || !t.executable || t.user ||
+        !follows_call(m, cr3, va) || !insn_decode(m, cr3, va, &insn) ||
+        site_quality(m, &insn, vcpu->regs, &sregs) != SITE_GOOD ||
+        !code_is_stable(&host->stable, t.gpa, insn.bytes, insn.info.length))
+        return false;
+    *out = (struct return_site){.va = va, .at = guest_memory_at(m, t.gpa, 1)};
+    return out->at != NULL;
+}
+
+/* The return addresses on the stack, innermost first. */
+static unsigned collect(struct vcpu *vcpu, const struct clock_host *host, unsigned skip,
+                        struct return_site *sites)
+{
+    const struct guest_memory *m = &vcpu->vm->memory;
+    struct kvm_sregs sregs;
+    uint64_t rsp = (vcpu->regs->rsp + 7) & ~7ull;
+    unsigned count = 0;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    uint64_t end = (rsp | (STACK_SIZE - 1)) + 1;
+    for (unsigned i = 0; i < STACK_SCAN && rsp < end && count < MAX_SITES; i++, rsp += 8) {
+        struct return_site site;
+        uint64_t word;
+        if (walk_read(m, sregs.cr3, rsp, &word, 8) != 8)
+            break;
+        if (!examine(vcpu, host, sregs.cr3, word, &site))
+            continue;
+        bool known = false;
+        for (unsigned k = 0; k < count; k++)
+            known |= sites[k].va == word;
+        if (known)
+            continue;
+        if (skip) {
+            skip--;
+            continue;
+        }
+        sites[count++] = site;
+    }
+    return count;
+}
+
+static void arm(struct return_site *site)
+{
+    site->saved = *site->at;
+    site->armed = true;
+    site->armed_ns = now_ns();
+    *site->at = HLT;
+}
+
+static void disarm(struct return_site *site)
+{
+    if (site->armed && *site->at == HLT)
+        *site->at = site->saved;
+    site->armed = false;
+}
+
+static struct return_site *find_hit(struct vcpu *vcpu, const struct vcpu_exit *exit,
+                                    struct return_site *sites, unsigned count)
+{
+    for (unsigned i = 0; exit->kind == EXIT_HLT && i < count; i++)
+        if (sites[i].armed && vcpu->regs->rip == sites[i].va + 1)
+            return &sites[i];
+    return NULL;
+}
+
+static enum clock_choice run_armed(struct vcpu *vcpu, struct return_site *sites, unsigned count,
+                                   struct vcpu_exit *exit, struct err *e)
+{
+    for (unsigned live = count; live; live--) {
+        if (vcpu_run(vcpu, exit, e) < 0)
+            return CLOCK_FAILED;
+        if (exit->kind == EXIT_KICK)
+            return CLOCK_LATER;
+        struct return_site *hit = find_hit(vcpu, exit, sites, count);
+        if (!hit)
+            return CLOCK_EXITED;
+        bool quick = now_ns() - hit->armed_ns < QUICK_NS;
+        struct kvm_regs regs = *vcpu->regs;
+        regs.rip = hit->va;
+        disarm(hit);
+        vcpu_set_regs(vcpu, &regs);
+        if (!quick && vcpu_interruptible(vcpu))
+            return CLOCK_CHOSEN;
+    }
+    return CLOCK_LATER;
+}
+
+enum clock_choice return_site_run(struct vcpu *vcpu, const struct clock_host *host, unsigned skip,
+                                  struct vcpu_exit *exit, struct err *e)
+{
+    struct return_site sites[MAX_SITES];
+    unsigned count = collect(vcpu, host, skip, sites);
+
+    if (!count)
+        return CLOCK_LATER;
+    for (unsigned i = 0; i < count; i++)
+        arm(&sites[i]);
+    host->kick_after(host->opaque, WAIT_NS);
+    enum clock_choice choice = run_armed(vcpu, sites, count, exit, e);
+    for (unsigned i = 0; i < count; i++)
+        disarm(&sites[i]);
+    return choice;
+}
