@@ -16,6 +16,16 @@ struct fixup {
     uint64_t target;
 };
 
+/* What is copied first: the loop's own code, then the functions it calls, then what lies far away,
+ * which is mostly there for errors. */
+enum urgency { NEAR, CALLEE, FAR, URGENCIES };
+#define NEAR_BYTES 1024
+
+struct queue {
+    uint64_t va[MAX_FIXUPS];
+    unsigned head, len;
+};
+
 struct builder {
     struct trace_filter *f;
     const struct guest_memory *memory;
@@ -25,9 +35,8 @@ struct builder {
     unsigned word_count;
     struct fixup fixups[MAX_FIXUPS];
     unsigned fixup_count;
-    uint64_t queue[MAX_FIXUPS]; /* original addresses still to be copied */
-    unsigned queue_head, queue_len;
-    uint32_t rets[MAX_RETS]; /* rel32 of jumps to a return stub */
+    struct queue queue[URGENCIES]; /* original addresses still to be copied */
+    uint32_t rets[MAX_RETS];       /* rel32 of jumps to a return stub */
     unsigned ret_count;
     uint64_t returns[MAX_CALLS + TRACE_LEARNED]; /* return addresses that lie in the trace */
     unsigned return_count;
@@ -202,10 +211,24 @@ static void note_copy(struct builder *b, uint64_t original)
     b->f->map[b->f->map_count++] = (struct trace_map){original, b->len};
 }
 
-static void enqueue(struct builder *b, uint64_t original)
+static void enqueue(struct builder *b, enum urgency urgency, uint64_t original)
 {
-    if (b->queue_len < MAX_FIXUPS)
-        b->queue[b->queue_len++] = original;
+    struct queue *q = &b->queue[urgency];
+
+    if (q->len < MAX_FIXUPS)
+        q->va[q->len++] = original;
+}
+
+static bool dequeue(struct builder *b, uint64_t *original)
+{
+    for (unsigned urgency = NEAR; urgency < URGENCIES; urgency++) {
+        struct queue *q = &b->queue[urgency];
+        if (q->head < q->len) {
+            *original = q->va[q->head++];
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool may_copy(const struct builder *b, uint64_t va, struct insn *insn)
@@ -269,7 +292,7 @@ static void copy_conditional(struct builder *b, const struct insn *insn, uint64_
         emit8(b, (uint8_t)(0x80 | (opcode & 15)));
     }
     emit_fixup(b, target);
-    enqueue(b, target);
+    enqueue(b, target - insn->va + NEAR_BYTES < 2 * NEAR_BYTES ? NEAR : FAR, target);
 }
 
 /* The code behind the call is copied before the callee: it is nearer to the loop. */
@@ -282,9 +305,9 @@ static void copy_call(struct builder *b, const struct insn *insn, uint64_t targe
     emit_fixup(b, target);
     if (b->return_count < MAX_CALLS) {
         b->returns[b->return_count++] = after;
-        enqueue(b, after);
+        enqueue(b, NEAR, after);
     }
-    enqueue(b, target);
+    enqueue(b, CALLEE, target);
 }
 
 static void copy_return(struct builder *b)
@@ -477,13 +500,11 @@ bool trace_build(struct trace_filter *f, uint8_t *mapped, const struct trace_con
     copy_run(&b, next);
     for (unsigned i = 0; i < f->learned_count; i++) {
         b.returns[b.return_count++] = f->learned[i];
-        enqueue(&b, f->learned[i]);
+        enqueue(&b, CALLEE, f->learned[i]);
     }
-    while (b.queue_head < b.queue_len && has_room(&b)) {
-        uint64_t va = b.queue[b.queue_head++];
+    for (uint64_t va; has_room(&b) && dequeue(&b, &va);)
         if (!find_copy(&b, va))
             copy_run(&b, va);
-    }
     if (b.ret_count)
         emit_return_stub(&b);
     resolve_fixups(&b);
