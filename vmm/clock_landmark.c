@@ -23,13 +23,14 @@
 #define CHOOSE_STEPS 24
 /* How many instructions with memory operands it passes over in the hope of one without. */
 #define CHOOSE_MEMORY_STEPS 6
-/* Kernel code is taken to wait when it is found in the same small loop so many times, so far apart. */
-#define WAITING_LOOKS 3
-#define WAITING_NS    300000ull
+/* Kernel code is taken to wait when it is still in the same run of a small loop so many looks, so far
+ * apart, later. */
+#define WAITING_LOOKS 2
+#define WAITING_NS    400000ull
 /* Passes of the breakpoint before the comparison moves into the guest. */
 #define SLOW_PASSES 2
 /* Traces that the guest may leave, each teaching where it went, before traces are given up here. */
-#define TRACE_TRIES 6
+#define TRACE_TRIES 12
 
 /* ---- recording ---- */
 
@@ -87,30 +88,43 @@ static enum clock_choice choose_near(struct vcpu *vcpu, const struct clock_host 
     return CLOCK_LATER;
 }
 
+/* Whether the vCPU is still in the same run of the loop: nothing changed but what the loop changes. */
+static bool still_in(const struct small_loop *loop, const struct kvm_regs *then,
+                     const struct kvm_regs *now)
+{
+    const uint64_t *a = (const uint64_t *)then, *b = (const uint64_t *)now;
+
+    for (unsigned reg = 0; reg < 16; reg++)
+        if (!(loop->written >> reg & 1) && a[reg] != b[reg])
+            return false;
+    return now->rip >= loop->low && now->rip <= loop->high;
+}
+
 /*
  * Kernel code that only waits stays in one small loop: passes of that are told apart inside the guest
  * (vmm/trace.h). Kernel code that works passes any place of its loops too often and in too many ways;
- * it soon comes to a sync point by itself.
+ * it soon comes to a sync point by itself. When false, *otherwise says why.
  */
 static bool is_waiting(struct vcpu *vcpu, const struct clock_host *host, struct vcpu_exit *exit,
                        enum clock_choice *otherwise, struct err *e)
 {
-    uint64_t low, high;
+    const struct kvm_regs first = *vcpu->regs;
+    struct small_loop loop;
 
+    *otherwise = CLOCK_LATER;
+    if (!fingerprint_loop(vcpu, first.rip, &loop))
+        return false;
     for (unsigned look = 0; look < WAITING_LOOKS; look++) {
-        if (look) {
-            host->kick_after(host->opaque, WAITING_NS);
+        host->kick_after(host->opaque, WAITING_NS);
+        if (vcpu_run(vcpu, exit, e) < 0) {
             *otherwise = CLOCK_FAILED;
-            if (vcpu_run(vcpu, exit, e) < 0)
-                return false;
-            *otherwise = CLOCK_EXITED;
-            if (exit->kind != EXIT_KICK)
-                return false;
-        }
-        *otherwise = CLOCK_LATER;
-        if (look && (vcpu->regs->rip < low || vcpu->regs->rip > high))
             return false;
-        if (!fingerprint_loop(vcpu, vcpu->regs->rip, &low, &high))
+        }
+        if (exit->kind != EXIT_KICK) {
+            *otherwise = CLOCK_EXITED;
+            return false;
+        }
+        if (!still_in(&loop, &first, vcpu->regs))
             return false;
     }
     return true;

@@ -142,11 +142,11 @@ bool micro_guest_run(struct micro_guest *g, struct probe_outcome *o)
 
     if (vcpu_run(&g->vcpu, &g->exit, &e) == 0)
         return true;
-    /* The error's advice to run the doctor is of no use here. */
-    char *advice = strstr(e.text, "; see 'dittovm doctor'");
-    if (advice)
-        *advice = 0;
-    probe_says(o, PROBE_BROKEN, "%.200s", e.text);
+    if (g->vcpu.run->exit_reason == KVM_EXIT_INTERNAL_ERROR)
+        probe_says(o, PROBE_BROKEN, "internal error %u of KVM at rip %#llx",
+                   g->vcpu.run->internal.suberror, (unsigned long long)g->vcpu.regs->rip);
+    else
+        probe_says(o, PROBE_BROKEN, "%.200s", e.text);
     return false;
 }
 

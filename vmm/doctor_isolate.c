@@ -15,6 +15,8 @@
 #include "vmm/doctor.h"
 
 #define QUICK_LIMIT_MS 1000
+/* How long a child may take to die of its watchdog, or to go away after SIGKILL or its result. */
+#define GRACE_MS 1000
 
 void probe_says(struct probe_outcome *o, enum probe_result result, const char *format, ...)
 {
@@ -80,12 +82,12 @@ static bool receive(int in, uint64_t until, struct probe_outcome *o)
     return ready > 0 && read(in, o, sizeof *o) == (ssize_t)sizeof *o;
 }
 
-/* Collect the child within a second. False when it cannot be had. */
+/* Collect the child. False when it cannot be had. */
 static bool collect(pid_t child, int *status)
 {
     const struct timespec pause = {.tv_nsec = 500000};
 
-    for (uint64_t until = now_ms() + 1000; now_ms() < until; nanosleep(&pause, NULL)) {
+    for (uint64_t until = now_ms() + GRACE_MS; now_ms() < until; nanosleep(&pause, NULL)) {
         pid_t got = waitpid(child, status, WNOHANG);
         if (got == child)
             return true;
@@ -114,13 +116,11 @@ void doctor_run_isolated(void (*run)(struct probe_outcome *), unsigned limit_ms,
         close(ends[0]);
         return;
     }
-    bool told = receive(ends[0], now_ms() + limit_ms + 1000, o);
+    bool told = receive(ends[0], now_ms() + limit_ms + GRACE_MS, o);
     close(ends[0]);
-    bool ended = collect(child, &status);
-    if (!ended) {
+    if (!told) /* its own end, if it came to that, is still what waitpid() reports */
         kill(child, SIGKILL);
-        ended = collect(child, &status);
-    }
+    bool ended = collect(child, &status);
     if (told) {
         o->detail[sizeof o->detail - 1] = 0;
         return;
@@ -145,7 +145,7 @@ int doctor_quick_check(struct err *e)
     if (o.result == PROBE_MISSING)
         return err_set(e, STATUS_ERROR, "%s", o.detail);
     return err_set(e, STATUS_ERROR,
-                   "this /dev/kvm cannot run real guests (%s); give --host emulated, and see "
-                   "'dittovm doctor'",
+                   "this /dev/kvm cannot run real guests (SYSCALL from CPL3: %s); give "
+                   "--host emulated, and see 'dittovm doctor'",
                    o.detail);
 }

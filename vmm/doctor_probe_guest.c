@@ -92,15 +92,15 @@ void probe_real_guest(struct probe_outcome *o)
     bool finished = micro_guest_finish(&g, o);
     const struct kvm_regs *regs = g.vcpu.regs;
     if ((regs->rbx & 3) == 3)
-        probe_says(o, PROBE_BROKEN, "SYSCALL from CPL3 arrives at CPL3, not at CPL0");
+        probe_says(o, PROBE_BROKEN, "it arrives at CPL3, not at CPL0");
     else if (finished && regs->rbx != MICRO_KERNEL_CS)
-        probe_says(o, PROBE_BROKEN, "SYSCALL arrives with the code segment %#llx",
+        probe_says(o, PROBE_BROKEN, "it arrives with the code segment %#llx",
                    (unsigned long long)regs->rbx);
     else if (finished && regs->rsi != 8)
-        probe_says(o, PROBE_BROKEN, "popcnt behind SYSCALL gives %llu",
+        probe_says(o, PROBE_BROKEN, "popcnt of 0xff behind it is %llu",
                    (unsigned long long)regs->rsi);
     else if (finished)
-        probe_says(o, PROBE_OK, "CPL3 to CPL0 and back");
+        probe_says(o, PROBE_OK, "arrives at CPL0, and SYSRET at CPL3");
 }
 
 static void probe_hlt(struct probe_outcome *o)
@@ -213,7 +213,7 @@ static void probe_kick(struct probe_outcome *o)
 static const char no_real_guests[] = "this KVM is not used";
 
 const struct probe doctor_guest_probes[] = {
-    {"SYSCALL from CPL3 and SYSRET", probe_real_guest, true, no_real_guests},
+    {"SYSCALL from CPL3", probe_real_guest, true, no_real_guests},
     {"SSE at CPL0", probe_sse, true, no_real_guests},
     {"popcnt at CPL0", probe_popcnt, true, no_real_guests},
     {"cmpxchg16b at CPL0", probe_cmpxchg16b, true, no_real_guests},

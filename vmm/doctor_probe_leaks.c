@@ -123,9 +123,7 @@ static void probe_rdpid(struct probe_outcome *o)
     probe_absent(PROGRAM(micro_rdpid), 3, false, o);
 }
 
-static const char not_told[] =
-    "cpuid does not show it; a program that executes it all the same makes the replay diverge, "
-    "and dittovm says so";
+static const char not_told[] = "cpuid hides it; a guest that uses it anyway diverges in replay";
 
 const struct probe doctor_leak_probes[] = {
     {"RDMSR of the TSC exits", probe_rdmsr, true, "this KVM is not used"},

@@ -59,7 +59,26 @@ static uint64_t next_instruction(const struct insn *insn)
     }
 }
 
-bool fingerprint_loop(struct vcpu *vcpu, uint64_t rip, uint64_t *low, uint64_t *high)
+/* The general registers (bits in the order of struct kvm_regs) that the instruction writes. */
+static uint32_t registers_written(const struct insn *insn)
+{
+    static const uint8_t order[16] = {0, 2, 3, 1, 6, 7, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15};
+    uint32_t mask = 0;
+
+    for (unsigned i = 0; i < insn->info.operand_count; i++) {
+        const ZydisDecodedOperand *op = &insn->operands[i];
+        if (op->type != ZYDIS_OPERAND_TYPE_REGISTER ||
+            !(op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
+            continue;
+        ZydisRegister full =
+            ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, op->reg.value);
+        if (ZydisRegisterGetClass(full) == ZYDIS_REGCLASS_GPR64)
+            mask |= 1u << order[ZydisRegisterGetId(full)];
+    }
+    return mask;
+}
+
+bool fingerprint_loop(struct vcpu *vcpu, uint64_t rip, struct small_loop *loop)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
     struct kvm_sregs sregs;
@@ -67,14 +86,15 @@ bool fingerprint_loop(struct vcpu *vcpu, uint64_t rip, uint64_t *low, uint64_t *
     uint64_t va = rip;
 
     vcpu_get_sregs(vcpu, &sregs);
-    *low = *high = rip;
+    *loop = (struct small_loop){.low = rip, .high = rip};
     for (unsigned n = 0; n < LOOK_AHEAD && va; n++, va = next_instruction(&insn)) {
         if (n && va == rip)
             return true;
         if (!insn_decode(m, sregs.cr3, va, &insn))
             return false;
-        *low = va < *low ? va : *low;
-        *high = va > *high ? va : *high;
+        loop->low = va < loop->low ? va : loop->low;
+        loop->high = va > loop->high ? va : loop->high;
+        loop->written |= registers_written(&insn);
     }
     return false;
 }

@@ -18,8 +18,13 @@ void fingerprint_take(struct vcpu *vcpu, const struct kvm_regs *regs,
 bool fingerprint_matches(struct vcpu *vcpu, const struct kvm_regs *regs,
                          const struct kvm_sregs *sregs, const struct landmark *l);
 
-/* Whether the code at rip is a small loop that comes back to it; *low and *high are then the
- * addresses of its first and last instruction. */
-bool fingerprint_loop(struct vcpu *vcpu, uint64_t rip, uint64_t *low, uint64_t *high);
+/* A small loop of code. */
+struct small_loop {
+    uint64_t low, high; /* addresses of its first and last instruction */
+    uint32_t written;   /* general registers it changes, bits in the order of struct kvm_regs */
+};
+
+/* Whether the code at rip is a small loop that comes back to it. */
+bool fingerprint_loop(struct vcpu *vcpu, uint64_t rip, struct small_loop *loop);
 
 #endif

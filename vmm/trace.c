@@ -243,6 +243,16 @@ bool trace_filter_start(struct trace_filter *f, struct vcpu *vcpu, const struct 
     return true;
 }
 
+static void learn(struct trace_filter *f, uint64_t place)
+{
+    bool known = place == 0;
+
+    for (unsigned i = 0; i < f->learned_count; i++)
+        known |= f->learned[i] == place;
+    if (!known && f->learned_count < TRACE_LEARNED)
+        f->learned[f->learned_count++] = place;
+}
+
 void trace_filter_stop(struct trace_filter *f)
 {
     if (!f->active)
@@ -251,13 +261,11 @@ void trace_filter_stop(struct trace_filter *f)
     clear_traps(f);
     *f->entry = 0;
     flush_tlb(f->vcpu);
-    uint64_t seen = *(uint64_t *)(f->vcpu->vm->trace_region + TRACE_TABLE_BYTES +
-                                  TRACE_DATA_OFFSET + TRACE_SEEN * 8);
-    bool known = seen == 0;
-    for (unsigned i = 0; i < f->learned_count; i++)
-        known |= f->learned[i] == seen;
-    if (!known && f->learned_count < TRACE_LEARNED)
-        f->learned[f->learned_count++] = seen;
+    const uint64_t *words =
+        (const uint64_t *)(f->vcpu->vm->trace_region + TRACE_TABLE_BYTES + TRACE_DATA_OFFSET);
+    learn(f, words[TRACE_SEEN]);
+    if (words[TRACE_LEFT])
+        learn(f, (f->site & ~0xffffffffull) | words[TRACE_LEFT]);
 }
 
 bool trace_filter_handle(struct trace_filter *f, const struct vcpu_exit *exit)

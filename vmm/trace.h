@@ -23,7 +23,7 @@
 #define TRACE_CODE_BYTES 40960u
 #define TRACE_MAX_INSNS  1200u
 #define TRACE_CONDITIONS 4u
-#define TRACE_LEARNED    8u
+#define TRACE_LEARNED    12u
 #define TRACE_TRAPS      40u
 
 /* One comparison: a register, or the 64-bit word at a linear address. */
@@ -57,7 +57,7 @@ struct trace_filter {
     unsigned map_count;
     struct trace_trap trap[TRACE_TRAPS];
     unsigned trap_count;
-    uint64_t learned[TRACE_LEARNED]; /* return addresses seen: they are copied too from then on */
+    uint64_t learned[TRACE_LEARNED]; /* where traces were left to: copied first from then on */
     unsigned learned_count;
 };
 
@@ -93,6 +93,7 @@ enum {
     TRACE_RCX = 0,
     TRACE_RDX = 1,
     TRACE_SEEN = 2,  /* the last return address that was not in the trace */
+    TRACE_LEFT = 3,  /* low half of the last other place where the trace was left to */
     TRACE_WORDS = 8, /* constants from here on */
 };
 

@@ -457,7 +457,18 @@ static void emit_return_stub(struct builder *b)
     emit8(b, 0xc3);
 }
 
-/* Jumps whose target is not in the trace leave it. */
+/* mov dword [TRACE_LEFT], low half of an address: without flags or registers. */
+static void note_leaving(struct builder *b, uint64_t target)
+{
+    static const uint8_t store[] = {0xc7, 0x05};
+    uint64_t word = b->f->base + TRACE_DATA_OFFSET + TRACE_LEFT * 8;
+
+    emit(b, store, sizeof store);
+    emit32(b, (uint32_t)(word - (here(b) + 8)));
+    emit32(b, (uint32_t)target);
+}
+
+/* Jumps whose target is not in the trace leave it, and say where to. */
 static void resolve_fixups(struct builder *b)
 {
     static const uint8_t jump_far[] = {0xff, 0x25, 0, 0, 0, 0}; /* jmp [rip] */
@@ -470,6 +481,7 @@ static void resolve_fixups(struct builder *b)
             continue;
         }
         set_rel32(b, fixup->at, b->len);
+        note_leaving(b, fixup->target);
         emit(b, jump_far, sizeof jump_far);
         emit64(b, fixup->target);
     }
@@ -488,7 +500,7 @@ bool trace_build(struct trace_filter *f, uint8_t *mapped, const struct trace_con
 
     assert(count >= 1 && count <= TRACE_CONDITIONS);
     f->map_count = 0;
-    b.words[TRACE_SEEN] = 0;
+    b.words[TRACE_SEEN] = b.words[TRACE_LEFT] = 0;
     if (!may_copy(&b, f->site, &insn) || !can_copy(&insn))
         return false;
     note_copy(&b, f->site); /* whoever comes to the site comes to the comparisons */
@@ -497,11 +509,11 @@ bool trace_build(struct trace_filter *f, uint8_t *mapped, const struct trace_con
     uint64_t next = copy_one(&b, f->site, &insn);
     if (!next && b.len == before)
         return false;
-    copy_run(&b, next);
     for (unsigned i = 0; i < f->learned_count; i++) {
         b.returns[b.return_count++] = f->learned[i];
-        enqueue(&b, CALLEE, f->learned[i]);
+        enqueue(&b, NEAR, f->learned[i]);
     }
+    copy_run(&b, next);
     for (uint64_t va; has_room(&b) && dequeue(&b, &va);)
         if (!find_copy(&b, va))
             copy_run(&b, va);

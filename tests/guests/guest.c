@@ -1,0 +1,224 @@
+#include "tests/guests/guest.h"
+
+#define SERIAL   0x3f8
+#define PIC1     0x20
+#define PIC2     0xa0
+#define PIT      0x40
+#define PIT_HZ   1193182u
+#define PM1A_CNT 0x604
+#define SLEEP_S5 (0x2000 | 5 << 10)
+
+#define KERNEL_CS 0x10
+#define KERNEL_DS 0x18
+#define USER_DS   0x23
+#define USER_CS   0x2b
+#define TSS       0x30
+
+#define VECTOR_TIMER 0x20
+#define VECTOR_LEAVE 0x80
+
+#define PTE_PRESENT 1u
+#define PTE_USER    4u
+#define PTE_LARGE   0x80u
+
+struct interrupt_frame;
+
+__asm__(".globl _start\n"
+        "_start:\n"
+        "    lea stack_top(%rip), %rsp\n"
+        "    xor %ebp, %ebp\n"
+        "    call guest_main\n"
+        "    call power_off\n");
+
+static __attribute__((aligned(16), used)) uint8_t stack[16384];
+__asm__(".globl stack_top\n.set stack_top, stack + 16384\n");
+static __attribute__((aligned(16))) uint8_t interrupt_stack[16384], user_stack[16384];
+
+/* ---- console ---- */
+
+void put(const char *text)
+{
+    for (; *text; text++) {
+        while (!(inb(SERIAL + 5) & 0x20))
+            continue;
+        outb(SERIAL, (uint8_t)*text);
+    }
+}
+
+void put_number(uint64_t value)
+{
+    char text[21], *p = text + 20;
+
+    *p = 0;
+    do
+        *--p = (char)('0' + value % 10);
+    while (value /= 10);
+    put(p);
+}
+
+void report(const char *name, uint64_t value)
+{
+    put(name);
+    put(" ");
+    put_number(value);
+    put("\n");
+}
+
+void power_off(void)
+{
+    outw(PM1A_CNT, SLEEP_S5);
+    for (;;)
+        __asm__ volatile("cli\n\thlt");
+}
+
+/* ---- interrupts ---- */
+
+volatile uint64_t ticks;
+
+struct gate {
+    uint16_t offset_low, selector;
+    uint8_t ist, type;
+    uint16_t offset_middle;
+    uint32_t offset_high, reserved;
+};
+
+struct __attribute__((packed)) table_pointer {
+    uint16_t limit;
+    uint64_t base;
+};
+
+static struct gate idt[256];
+
+static void set_gate(unsigned vector, uint64_t handler, unsigned dpl)
+{
+    idt[vector] = (struct gate){
+        .offset_low = (uint16_t)handler,
+        .selector = KERNEL_CS,
+        .type = (uint8_t)(0x8e | dpl << 5),
+        .offset_middle = (uint16_t)(handler >> 16),
+        .offset_high = (uint32_t)(handler >> 32),
+    };
+}
+
+static __attribute__((interrupt)) void on_timer(struct interrupt_frame *frame)
+{
+    (void)frame;
+    ticks++;
+    outb(PIC1, 0x20);
+}
+
+static __attribute__((interrupt)) void on_fault(struct interrupt_frame *frame, uint64_t error)
+{
+    (void)frame;
+    report("unexpected fault, error", error);
+    power_off();
+}
+
+static __attribute__((interrupt)) void on_invalid_opcode(struct interrupt_frame *frame)
+{
+    (void)frame;
+    put("unexpected invalid opcode\n");
+    power_off();
+}
+
+static void (*after_user)(void);
+
+static __attribute__((interrupt)) void on_leave(struct interrupt_frame *frame)
+{
+    (void)frame;
+    after_user();
+    power_off();
+}
+
+static void load_idt(void)
+{
+    struct table_pointer pointer = {sizeof idt - 1, (uint64_t)idt};
+
+    set_gate(6, (uint64_t)on_invalid_opcode, 0);
+    set_gate(13, (uint64_t)on_fault, 0);
+    set_gate(14, (uint64_t)on_fault, 0);
+    set_gate(VECTOR_TIMER, (uint64_t)on_timer, 0);
+    set_gate(VECTOR_LEAVE, (uint64_t)on_leave, 3);
+    __asm__ volatile("lidt %0" : : "m"(pointer));
+}
+
+void timer_start(unsigned hz)
+{
+    uint16_t divisor = (uint16_t)(PIT_HZ / hz);
+
+    load_idt();
+    outb(PIC1, 0x11); /* edge triggered, cascaded, with the words that follow */
+    outb(PIC2, 0x11);
+    outb(PIC1 + 1, VECTOR_TIMER);
+    outb(PIC2 + 1, VECTOR_TIMER + 8);
+    outb(PIC1 + 1, 4);
+    outb(PIC2 + 1, 2);
+    outb(PIC1 + 1, 1);
+    outb(PIC2 + 1, 1);
+    outb(PIC1 + 1, 0xfe); /* the timer only */
+    outb(PIC2 + 1, 0xff);
+    outb(PIT + 3, 0x34); /* channel 0, both bytes, mode 2 */
+    outb(PIT, (uint8_t)divisor);
+    outb(PIT, (uint8_t)(divisor >> 8));
+    __asm__ volatile("sti");
+}
+
+/* ---- CPL3 ---- */
+
+static __attribute__((aligned(16))) uint32_t tss[26];
+static uint64_t gdt[] = {
+    [KERNEL_CS / 8] = 0x00af9b000000ffffull, [KERNEL_DS / 8] = 0x00cf93000000ffffull,
+    [USER_DS / 8] = 0x00cff3000000ffffull,   [USER_CS / 8] = 0x00affb000000ffffull,
+    [TSS / 8] = 0x0000890000000000ull,       [TSS / 8 + 1] = 0,
+};
+
+static void load_gdt(void)
+{
+    struct table_pointer pointer = {sizeof gdt - 1, (uint64_t)gdt};
+    uint64_t base = (uint64_t)tss, top = (uint64_t)(interrupt_stack + sizeof interrupt_stack);
+
+    tss[1] = (uint32_t)top;
+    tss[2] = (uint32_t)(top >> 32);
+    gdt[TSS / 8] |= (sizeof tss - 1) | (base & 0xffffff) << 16 | (base >> 24 & 0xff) << 56;
+    gdt[TSS / 8 + 1] = base >> 32;
+    __asm__ volatile("lgdt %0\n\tltr %w1" : : "m"(pointer), "r"(TSS));
+}
+
+/* Give CPL3 all that is mapped. */
+static void open_pages(uint64_t table, unsigned level)
+{
+    uint64_t *entries = (uint64_t *)table;
+
+    for (unsigned i = 0; i < 512; i++) {
+        if (!(entries[i] & PTE_PRESENT))
+            continue;
+        entries[i] |= PTE_USER;
+        if (level > 2 || (level == 2 && !(entries[i] & PTE_LARGE)))
+            open_pages(entries[i] & 0x000ffffffffff000ull, level - 1);
+    }
+}
+
+void enter_user(void (*code)(void), void (*then)(void))
+{
+    uint64_t cr3;
+
+    load_idt();
+    load_gdt();
+    __asm__ volatile("mov %%cr3, %0" : "=r"(cr3));
+    open_pages(cr3 & 0x000ffffffffff000ull, 4);
+    __asm__ volatile("mov %0, %%cr3" : : "r"(cr3) : "memory");
+    after_user = then;
+    put("entering user code\n"); /* also time for the monitor to see what was set up */
+    __asm__ volatile("pushq %0\n\tpushq %1\n\tpushfq\n\tpushq %2\n\tpushq %3\n\tiretq"
+                     :
+                     : "i"(USER_DS), "r"(user_stack + sizeof user_stack - 8), "i"(USER_CS),
+                       "r"(code)
+                     : "memory");
+    __builtin_unreachable();
+}
+
+void leave_user(void)
+{
+    __asm__ volatile("int %0" : : "i"(VECTOR_LEAVE));
+    __builtin_unreachable();
+}

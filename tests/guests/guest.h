@@ -1,0 +1,67 @@
+#ifndef TESTS_GUESTS_GUEST_H
+#define TESTS_GUESTS_GUEST_H
+
+#include <stdint.h>
+
+/*
+ * What the bare-metal test guests share. They are entered like a 64-bit Linux kernel: long mode,
+ * the first 4 GiB identity-mapped, interrupts off. Each guest is one file with a guest_main(); the
+ * machine powers off when that returns.
+ */
+void guest_main(void);
+
+static inline void outb(uint16_t port, uint8_t value)
+{
+    __asm__ volatile("outb %0, %1" : : "a"(value), "Nd"(port));
+}
+
+static inline void outw(uint16_t port, uint16_t value)
+{
+    __asm__ volatile("outw %0, %1" : : "a"(value), "Nd"(port));
+}
+
+static inline uint8_t inb(uint16_t port)
+{
+    uint8_t value;
+
+    __asm__ volatile("inb %1, %0" : "=a"(value) : "Nd"(port));
+    return value;
+}
+
+static inline uint64_t rdtsc(void)
+{
+    uint32_t low, high;
+
+    __asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
+    return (uint64_t)high << 32 | low;
+}
+
+/* The console: text, and a number in decimal. Ports, so from CPL0 only. */
+void put(const char *text);
+void put_number(uint64_t value);
+/* "NAME VALUE\n" */
+void report(const char *name, uint64_t value);
+
+_Noreturn void power_off(void);
+
+/* Mixes a value into a running checksum. */
+static inline uint64_t mix(uint64_t sum, uint64_t value)
+{
+    return (sum ^ value) * 0x100000001b3ull;
+}
+
+/* Timer interrupts since timer_start(). */
+extern volatile uint64_t ticks;
+/* Interrupts from the 8254 at `hz`, taken from here on. */
+void timer_start(unsigned hz);
+
+/* Continue in `code` at CPL3, for which all of memory becomes accessible. The code ends with
+ * leave_user(), which continues in `then` at CPL0. */
+_Noreturn void enter_user(void (*code)(void), void (*then)(void));
+_Noreturn void leave_user(void);
+
+/* Wait for `n` ticks in a loop that the caller writes: the body is one or more instructions. */
+#define UNTIL_TICKS(n, body, ...)                                                                  \
+    __asm__ volatile("1:\n\t" body "\n\tcmpq $" #n ", ticks(%%rip)\n\tjb 1b" __VA_ARGS__)
+
+#endif
