@@ -108,7 +108,7 @@ static int run_machine(struct machine *m, struct recorder *recorder, enum end_re
 {
     struct err later;
     int rc = machine_run(m, reason, e);
-    bool with_digest = rc == 0;
+    bool with_digest = rc == 0 && !m->ended_between;
 
     if (recorder_end(recorder, &m->vcpu, &m->vm.memory, *reason, with_digest, rc ? &later : e) < 0)
         rc = -1;

@@ -95,6 +95,8 @@ struct machine {
     timer_t timer;
     struct kick_target kick_target;
     unsigned syncs_to_hook_check;
+    uint64_t stop_ns;      /* when the user wanted to stop; 0: not yet */
+    bool ended_between;    /* ... and not at a sync point */
     enum end_reason ended; /* 0 while running */
     struct machine_stats stats;
 };

@@ -13,8 +13,8 @@
 #define STACK_SCAN 1024     /* words looked at */
 /* How long a return is waited for, and how soon is too soon: a place reached that quickly is in a
  * loop, where replay would pass it too often. */
-#define WAIT_NS  3000000ull
-#define QUICK_NS 300000ull
+#define WAIT_NS  8000000ull
+#define QUICK_NS 2000000ull
 
 struct return_site {
     uint64_t va;

@@ -26,6 +26,8 @@
 #define HURRY_NS 10000000000ull
 /* How long a stop by the user waits for a sync point. */
 #define STOP_GRACE_NS 20000000ull
+/* After this a stop does not wait any longer for a point that can be compared in a replay. */
+#define STOP_LIMIT_NS 3000000000ull
 /* Output of the guest is shown at the latest after this. */
 #define OUTPUT_NS 20000000ull
 /* Until the #GP hook is in place, look for it at every so many sync points. */
@@ -403,6 +405,13 @@ static int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, str
     }
     if (!m->pending_ns)
         m->pending_ns = now;
+    if (stop && !m->stop_ns)
+        m->stop_ns = now;
+    if (stop && now - m->stop_ns > STOP_LIMIT_NS) {
+        m->ended = END_STOPPED;
+        m->ended_between = true;
+        return 0;
+    }
     uint64_t due = m->pending_ns + (stop ? STOP_GRACE_NS : m->config.grace_ns);
     if (m->retry_ns > due)
         due = m->retry_ns;
@@ -462,7 +471,7 @@ static int run_once(struct machine *m, struct err *e)
     } else if (consider_forcing(m, now, &wake, e) < 0) {
         return -1;
     }
-    if (m->at_sync) /* forced just now: deliver first */
+    if (m->at_sync || m->ended) /* forced just now: deliver first */
         return 0;
     wake = show_output(m, now, wake);
     timer_arm(m, wake);

@@ -26,6 +26,10 @@
 #define TRACE_LEARNED    12u
 #define TRACE_TRAPS      40u
 
+/* The first trace around a site is this small; each that the guest leaves makes the next one twice
+ * as large, up to TRACE_MAX_INSNS: most loops are small, and copying takes time. */
+#define TRACE_FIRST_INSNS 64u
+
 /* One comparison: a register, or the 64-bit word at a linear address. */
 struct trace_condition {
     bool memory;
@@ -54,7 +58,7 @@ struct trace_filter {
     unsigned cpl;
     uint64_t *entry; /* the guest's page-table entry that leads to them */
     struct trace_map map[TRACE_MAX_INSNS];
-    unsigned map_count;
+    unsigned map_count, map_limit;
     struct trace_trap trap[TRACE_TRAPS];
     unsigned trap_count;
     uint64_t learned[TRACE_LEARNED]; /* where traces were left to: copied first from then on */

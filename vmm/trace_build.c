@@ -399,7 +399,7 @@ static bool can_copy(const struct insn *insn)
 static bool has_room(const struct builder *b)
 {
     return !b->full && b->len + TAIL_BYTES < TRACE_CODE_BYTES &&
-           b->f->map_count < TRACE_MAX_INSNS && b->fixup_count + 8 < MAX_FIXUPS;
+           b->f->map_count < b->f->map_limit && b->fixup_count + 8 < MAX_FIXUPS;
 }
 
 /* Copy a run of instructions from va on, up to a jump that is left or a place that is known. */
