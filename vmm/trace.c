@@ -198,7 +198,7 @@ uint64_t trace_filter_original(const struct trace_filter *f, uint64_t rip)
     if (!in_trace(f, rip))
         return rip;
     uint32_t offset = (uint32_t)(rip - f->base - TRACE_CODE_OFFSET);
-    uint64_t original = rip;
+    uint64_t original = f->site; /* in front of the first copy are its comparisons */
     for (unsigned i = 0; i < f->map_count && f->map[i].offset <= offset; i++)
         original = f->map[i].original;
     return original;
@@ -209,7 +209,7 @@ static void enter(struct trace_filter *f, const struct kvm_regs *regs,
 {
     struct kvm_regs in = *regs;
 
-    in.rip = f->base + TRACE_CODE_OFFSET;
+    in.rip = f->base + TRACE_CODE_OFFSET + f->map[0].offset;
     if (f->cpl == 3)
         vcpu_set_sregs(f->vcpu, sregs);
     vcpu_set_regs(f->vcpu, &in);

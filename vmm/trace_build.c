@@ -152,48 +152,72 @@ static uint32_t emit_jump_unless_rcx_zero(struct builder *b)
 
 /* ---- the comparisons ---- */
 
+static void note_copy(struct builder *b, uint64_t original)
+{
+    b->f->map[b->f->map_count++] = (struct trace_map){original, b->len};
+}
+
 /* Numbers of registers in instructions, in the order of struct kvm_regs. */
 static const uint8_t encoding[16] = {0, 3, 1, 2, 6, 7, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15};
 #define ENC_RCX 1
 #define ENC_RDX 2
+#define ENC_RSP 4
 
-static uint32_t emit_condition(struct builder *b, const struct trace_condition *c)
+/* lea ecx, [reg - low half of value]: zero when the low halves are equal, and no flag changes. */
+static void emit_difference(struct builder *b, unsigned reg, uint64_t value)
 {
-    static const uint8_t load_rcx_from_rcx[] = {0x48, 0x8b, 0x09};
-    unsigned reg = ENC_RCX;
-
-    if (c->memory) {
-        emit8(b, 0x48); /* mov rcx, imm64 */
-        emit8(b, 0xb9);
-        emit64(b, c->va);
-        emit(b, load_rcx_from_rcx, sizeof load_rcx_from_rcx);
-    } else {
-        reg = encoding[c->reg];
-    }
-    if (reg == ENC_RDX) {
-        emit_word(b, 0x8b, 0x0d, new_word(b, 0 - c->value)); /* mov rcx, -value */
-        emit_add_to_rcx(b, ENC_RDX, ENC_RCX);
-    } else {
-        load_rdx(b, 0 - c->value);
-        emit_add_to_rcx(b, reg, ENC_RDX);
-    }
-    uint32_t mismatch = emit_jump_unless_rcx_zero(b);
-    restore_rcx_rdx(b);
-    return mismatch;
+    if (reg >= 8)
+        emit8(b, 0x41);
+    emit8(b, 0x8d);
+    emit8(b, (uint8_t)(0x88 | (reg & 7)));
+    if ((reg & 7) == ENC_RSP)
+        emit8(b, 0x24);
+    emit32(b, 0 - (uint32_t)value);
 }
 
+/* RCX = 0 when the condition may be true. Only the low halves are compared: the caller compares
+ * everything when the trace stops. */
+static void emit_condition(struct builder *b, const struct trace_condition *c)
+{
+    static const uint8_t load_rcx_from_rcx[] = {0x48, 0x8b, 0x09};
+
+    if (!c->memory) {
+        emit_difference(b, encoding[c->reg], c->value);
+        return;
+    }
+    emit8(b, 0x48); /* mov rcx, imm64 */
+    emit8(b, 0xb9);
+    emit64(b, c->va);
+    emit(b, load_rcx_from_rcx, sizeof load_rcx_from_rcx);
+    emit_difference(b, ENC_RCX, c->value);
+}
+
+/*
+ * The comparisons, in front of the copy of the site. In nearly all passes only the first one is
+ * executed: save RCX, subtract, JRCXZ not taken, restore RCX. The others lie before it, within the
+ * reach of JRCXZ.
+ */
 static void emit_comparisons(struct builder *b, const struct trace_condition *conditions,
                              unsigned count)
 {
-    uint32_t mismatch[TRACE_CONDITIONS];
+    uint32_t mismatch[TRACE_CONDITIONS], others = b->len;
 
-    save_rcx_rdx(b);
-    for (unsigned i = 0; i < count; i++)
-        mismatch[i] = emit_condition(b, &conditions[i]);
-    emit8(b, 0xf4); /* hlt */
-    for (unsigned i = 0; i < count; i++)
+    for (unsigned i = 1; i < count; i++) {
+        emit_word(b, 0x8b, 0x0d, TRACE_RCX);
+        emit_condition(b, &conditions[i]);
+        mismatch[i] = emit_jump_unless_rcx_zero(b);
+    }
+    emit_word(b, 0x8b, 0x0d, TRACE_RCX);
+    emit8(b, 0xf4);           /* hlt */
+    note_copy(b, b->f->site); /* whoever comes to the site comes here */
+    emit_word(b, 0x89, 0x0d, TRACE_RCX);
+    emit_condition(b, &conditions[0]);
+    emit8(b, 0xe3); /* jrcxz */
+    emit8(b, (uint8_t)(others - (b->len + 1)));
+    assert(b->len - others <= 128);
+    for (unsigned i = 1; i < count; i++)
         set_rel32(b, mismatch[i], b->len);
-    restore_rcx_rdx(b);
+    emit_word(b, 0x8b, 0x0d, TRACE_RCX);
 }
 
 /* ---- copying ---- */
@@ -204,11 +228,6 @@ static const struct trace_map *find_copy(const struct builder *b, uint64_t origi
         if (b->f->map[i].original == original)
             return &b->f->map[i];
     return NULL;
-}
-
-static void note_copy(struct builder *b, uint64_t original)
-{
-    b->f->map[b->f->map_count++] = (struct trace_map){original, b->len};
 }
 
 static void enqueue(struct builder *b, enum urgency urgency, uint64_t original)
@@ -503,7 +522,6 @@ bool trace_build(struct trace_filter *f, uint8_t *mapped, const struct trace_con
     b.words[TRACE_SEEN] = b.words[TRACE_LEFT] = 0;
     if (!may_copy(&b, f->site, &insn) || !can_copy(&insn))
         return false;
-    note_copy(&b, f->site); /* whoever comes to the site comes to the comparisons */
     emit_comparisons(&b, conditions, count);
     uint32_t before = b.len;
     uint64_t next = copy_one(&b, f->site, &insn);

@@ -1,0 +1,84 @@
+#!/bin/bash
+# Records and replays the guests of list.cfg, or those named as arguments. Writes TAP.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+tree=$(cd "$here/../.." && pwd)
+. "$tree/tests/lib/common.sh"
+
+work=$(mktemp -d "$BUILD/guests-XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+names=$(sed -n 's/^\[\(.*\)\]$/\1/p' "$here/list.cfg")
+
+# setting GUEST KEY DEFAULT
+setting() {
+    local value
+    value=$(awk -v section="[$1]" -v key="$2" '
+        /^\[/ { inside = $0 == section }
+        inside && $1 == key && $2 == "=" { sub(/^[^=]*= */, ""); print; exit }' "$here/list.cfg")
+    echo "${value:-$3}"
+}
+
+# why_not: the reason why the run that was just made and replayed is not as it should be, or nothing.
+why_not() {
+    [ "$recorded" = 0 ] || { echo "recording: exit status $recorded" && return; }
+    [ "$(json_field end run.err)" = "$end" ] ||
+        { echo "it ended as '$(json_field end run.err)', not '$end'" && return; }
+    tr -d '\r' <run.out | grep -qE "^$expect\$" || { echo "no line '$expect' on its console" && return; }
+    [ "$(json_field forced run.err)" -ge "$forced" ] ||
+        { echo "only $(json_field forced run.err) forced points, not $forced" && return; }
+    [ "$replayed" = 0 ] || { echo "replay: exit status $replayed" && return; }
+    [ "$(json_field result replay.err)" = identical ] ||
+        { echo "replay: $(json_field result replay.err)" && return; }
+    cmp -s run.out replay.out || echo "the replay shows other output"
+}
+
+# check NUMBER NAME
+check() {
+    local name=$2 file script end expect forced seconds reason
+    local -a what
+    file=$(setting "$name" file '')
+    script=$(setting "$name" script '')
+    end=$(setting "$name" end 'powered off')
+    expect=$(setting "$name" expect '.*')
+    forced=$(setting "$name" forced 0)
+    seconds=$(setting "$name" timeout 60)
+    read -ra what <<<"$(setting "$name" args '')"
+    if [ -n "$file" ]; then
+        what+=(--memory 32M --kernel "$BUILD/guests/$file.elf")
+    else
+        what+=(--append "ditto.script=$script ditto.n=$(setting "$name" n '')" "$IMAGE")
+    fi
+    rm -f -- *
+    bounded "$seconds" "$DITTO" run --json -o run.ditto "${what[@]}" \
+        >run.out 2>run.err </dev/null
+    recorded=$?
+    replayed=-
+    if [ $recorded = 0 ]; then
+        bounded "$seconds" "$DITTO" replay --json run.ditto >replay.out 2>replay.err </dev/null
+        replayed=$?
+    fi
+    reason=$(why_not)
+    if [ -z "$reason" ]; then
+        echo "ok $1 $name # $(json_field seconds run.err) s, replayed in $(json_field seconds \
+            replay.err) s"
+        return
+    fi
+    echo "not ok $1 $name: $reason"
+    commented run.out run.err replay.out replay.err
+    keep_failed run.ditto "$name"
+}
+
+wanted=${*:-$names}
+set -- $wanted
+echo "1..$#"
+number=0
+for name; do
+    number=$((number + 1))
+    if [ -n "$(setting "$name" file '')$(setting "$name" script '')" ]; then
+        check $number "$name"
+    else
+        echo "not ok $number $name: list.cfg has no such guest"
+    fi
+done

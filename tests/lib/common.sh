@@ -1,0 +1,31 @@
+# What the shell tests share. Sourced; expects the source tree as $tree.
+DITTO=${DITTO:-$tree/dittovm}
+ASAN_DITTO=${ASAN_DITTO:-$tree/build-asan/dittovm}
+BUILD=${BUILD:-$tree/build}
+IMAGE=${IMAGE:-$BUILD/guest/small.img}
+FAILED=$BUILD/failed
+
+# bounded SECONDS COMMAND...: 124 when it takes longer; killed if it does not end then either.
+bounded() {
+    local seconds=$1
+    shift
+    timeout --kill-after=10 "$seconds" "$@"
+}
+
+# json_field NAME FILE: the value of a number, word or text in a JSON object on one line of the file.
+json_field() {
+    sed -n 's/^{.*"'"$1"'": "\{0,1\}\([^",}]*\).*/\1/p' "$2" | tail -n 1
+}
+
+# keep_failed RECORDING NAME: puts a recording where it can be looked into, and says how.
+keep_failed() {
+    [ -e "$1" ] || return 0
+    mkdir -p "$FAILED"
+    cp -f "$1" "$FAILED/$2.ditto"
+    echo "# kept: $FAILED/$2.ditto; replay it with: $DITTO replay $FAILED/$2.ditto"
+}
+
+# commented FILE...: the end of each file as TAP comments.
+commented() {
+    tail -n 40 "$@" 2>/dev/null | tr -d '\r' | sed 's/^/#   /'
+}

@@ -1,0 +1,72 @@
+#!/bin/bash
+# Runs test suites and adds them up: run-all.sh SUITE..., of unit, asan, cli, guests. Every runner
+# speaks TAP; failures are shown in full, and the last line is 'N passed, N failed, N skipped'.
+set -u
+tree=$(cd "$(dirname "$0")/.." && pwd)
+. "$tree/tests/lib/common.sh"
+cd "$tree" || exit 1
+log=$(mktemp -d)
+trap 'rm -rf "$log"' EXIT
+passed=0 failed=0 skipped=0
+
+# add_up NAME STATUS OUT ERR: counts a runner's tests and shows what failed, with its messages.
+add_up() {
+    local name=$1 status=$2 out=$3 ok bad skip planned missing
+    skip=$(grep -ciE '^ok .*# skip|^not ok [0-9]+ # SKIP' "$out")
+    ok=$(($(grep -c '^ok ' "$out") - $(grep -ciE '^ok .*# skip' "$out")))
+    bad=$(($(grep -c '^not ok ' "$out") - $(grep -c '^not ok [0-9]* # SKIP' "$out")))
+    planned=$(sed -n 's/^1\.\.\([0-9]*\).*/\1/p' "$out" | head -n 1)
+    missing=$((${planned:-1} - ok - bad - skip))
+    [ "$missing" -ge 0 ] || missing=0
+    # A runner that failed without a failed test: it crashed, or its set-up did.
+    [ "$status" = 0 ] || [ $((bad + missing)) -gt 0 ] || missing=1
+    passed=$((passed + ok)) failed=$((failed + bad + missing)) skipped=$((skipped + skip))
+    printf '%-28s %3d passed, %d failed, %d skipped\n' "$name" "$ok" $((bad + missing)) "$skip"
+    grep -iE '^ok .*# skip|^not ok [0-9]+ # SKIP' "$out" | sed 's/^/    /'
+    if [ $((bad + missing)) -gt 0 ]; then
+        [ "$missing" = 0 ] || echo "    $missing tests did not run; exit status $status"
+        # From each failed test to the next one that is none.
+        awk '/^ok |^not ok [0-9]+ # SKIP/ { show = 0 } /^not ok / && !/# SKIP/ { show = 1 }
+             show { print "    " $0 }' "$out"
+        sed 's/^/    /' "$4" | tail -n 60
+    fi
+}
+
+# run NAME SECONDS COMMAND...
+run() {
+    local name=$1 seconds=$2 status
+    shift 2
+    bounded "$seconds" "$@" >"$log/out" 2>"$log/err" </dev/null
+    status=$?
+    add_up "$name" $status "$log/out" "$log/err"
+}
+
+run_unit() {
+    local program
+    for program in "$1"/unit/test_*; do
+        [ -x "$program" ] && [ ! -d "$program" ] || continue
+        case $program in *.d | *.o) continue ;; esac
+        run "$2$(basename "$program")" 120 env CMOCKA_MESSAGE_OUTPUT=TAP "$program"
+    done
+}
+
+start=$SECONDS
+for suite; do
+    case $suite in
+    unit) run_unit "$BUILD" '' ;;
+    asan) run_unit build-asan 'asan ' ;;
+    cli)
+        for file in tests/cli/*.bats; do
+            run "cli $(basename "$file" .bats)" 1200 bats --tap "$file"
+        done
+        ;;
+    guests) run guests 1200 tests/guests/run.sh ;;
+    *)
+        echo "run-all: no suite '$suite' (see the head of this file)" >&2
+        exit 2
+        ;;
+    esac
+done
+echo "took $((SECONDS - start)) s"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
