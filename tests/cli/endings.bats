@@ -1,0 +1,94 @@
+# Recorders that do not reach the end of their machine.
+load helper
+
+KILLS=${KILLS:-10}
+
+# record_boot ARGUMENT...: starts a recording of the boot script in the background, as $pid.
+record_boot() {
+    "$DITTO" run -o cut.ditto --quiet --append ditto.script=boot "$@" "$IMAGE" \
+        </dev/null >cut.out 2>cut.err 3>&- &
+    pid=$!
+}
+
+# wait_until SECONDS COMMAND...: until the command succeeds.
+wait_until() {
+    local left=$(($1 * 10))
+    shift
+    until "$@"; do
+        [ $left -gt 0 ] || return 1
+        left=$((left - 1))
+        sleep 0.1
+    done
+}
+
+has_recorded() {
+    [ -s cut.ditto ] && "$DITTO" info cut.ditto >/dev/null 2>&1
+}
+
+@test "a recorder killed at $KILLS random moments leaves what replays" {
+    RANDOM=$$
+    for round in $(seq "$KILLS"); do
+        rm -f cut.ditto
+        record_boot
+        wait_until 60 has_recorded
+        sleep $((RANDOM % 5)).$((RANDOM % 10))
+        kill -KILL $pid 2>/dev/null || true
+        wait $pid || true
+        # It may have ended by itself just before.
+        ditto 0 info --json cut.ditto
+        [[ $output == *'"complete": true'* ]] && complete=1 || complete=0
+        ditto 0 info cut.ditto
+        [ $complete = 1 ] || [[ $output == *'the recorder was killed'* ]]
+        echo "round $round: $(stat -c %s cut.ditto) bytes, complete: $complete"
+        ditto 0 verify cut.ditto
+        [ $complete = 1 ] || [[ $output == *'identical up to where the recorder was killed'* ]]
+    done
+}
+
+@test "SIGTERM ends a run with a complete recording" {
+    record_boot
+    wait_until 60 has_recorded
+    sleep 2
+    kill -TERM $pid
+    status=0
+    wait $pid || status=$?
+    cat cut.err
+    [ $status = 0 ]
+    ditto 0 info cut.ditto
+    [[ $output == *'stopped by the user'* ]]
+    ditto 0 verify cut.ditto
+    [[ $output == *identical*'stopped by the user' ]]
+}
+
+@test "Ctrl-A x ends a run with a complete recording" {
+    # The shell of the image waits for input; script gives it a terminal.
+    (
+        sleep 15
+        printf 'echo typed $((6 * 7))\n'
+        sleep 3
+        printf '\001x'
+        sleep 5
+    ) | bounded 90 script -qfec "$DITTO run -o cut.ditto $IMAGE" typescript >/dev/null 3>&-
+    tail -n 5 typescript
+    grep -q 'typed 42' typescript
+    ditto 0 info cut.ditto
+    [[ $output == *'stopped by the user'* ]]
+    ditto 0 verify cut.ditto
+    [[ $output == *identical* ]]
+}
+
+@test "a full disk ends a recording with one error; what was written replays" {
+    [ "$(id -u)" = 0 ] || skip "only root can mount a small file system"
+    mkdir small
+    mount -t tmpfs -o size=13m tmpfs small || skip "file systems cannot be mounted here"
+    run --separate-stderr bounded 120 "$DITTO" run -o small/cut.ditto --quiet \
+        --append 'ditto.script=soak ditto.n=20' "$IMAGE" </dev/null
+    cp small/cut.ditto . || true
+    umount small
+    echo "$output" | tail -n 3
+    echo "$stderr"
+    [ "$status" = 1 ]
+    one_error 'No space left'
+    ditto 0 info cut.ditto
+    ditto 0 verify cut.ditto
+}

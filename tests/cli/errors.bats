@@ -1,0 +1,97 @@
+# What a user can do wrong: one line that says so, the right exit status, and nothing written.
+load helper
+
+@test "files that do not exist" {
+    for file in disk kernel initrd; do
+        case $file in
+        disk) ditto 1 run --record nosuch.img ;;
+        kernel) ditto 1 run -o out.ditto --kernel nosuch ;;
+        initrd) ditto 1 run -o out.ditto --kernel "$HELLO_ELF" --initrd nosuch ;;
+        esac
+        one_error 'cannot open nosuch.*No such file'
+    done
+    for command in replay verify info dump; do
+        ditto 1 $command nosuch.ditto
+        one_error 'nosuch.ditto.*No such file'
+    done
+    nothing_written
+}
+
+@test "an image without a file system, and one without a kernel" {
+    truncate -s 1M blank.img
+    ditto 1 --host native run --record blank.img
+    one_error 'blank.img is not a raw disk image'
+    truncate -s 4M empty.img
+    PATH=$PATH:/sbin:/usr/sbin mke2fs -q -F -t ext4 empty.img
+    ditto 1 --host native run --record empty.img
+    one_error 'empty.img'
+    nothing_written blank.img empty.img
+}
+
+@test "a kernel that is none" {
+    head -c 100000 /dev/urandom >noise
+    ditto 1 run -o out.ditto --kernel noise
+    one_error 'kernel'
+    nothing_written noise
+}
+
+@test "too little memory for the kernel" {
+    ditto 1 run -o out.ditto --memory 16M "$IMAGE"
+    one_error 'give --memory'
+    nothing_written
+}
+
+@test "a place for the recording that does not exist" {
+    ditto 1 run -o nosuch/out.ditto --kernel "$HELLO_ELF"
+    one_error 'nosuch/out.ditto'
+    nothing_written
+}
+
+@test "an existing recording is not overwritten without --force" {
+    small_recording out.ditto
+    cp out.ditto before
+    ditto 1 run -o out.ditto --kernel "$HELLO_ELF"
+    one_error 'out.ditto exists; give --force'
+    cmp out.ditto before
+    nothing_written out.ditto before
+}
+
+@test "--force overwrites a recording, and nothing else" {
+    small_recording out.ditto
+    cp out.ditto before
+    ditto 0 run --quiet --force -o out.ditto --kernel "$HELLO_ELF"
+    ! cmp -s out.ditto before
+    ditto 0 info out.ditto
+    echo precious >letter
+    ditto 1 run --force -o letter --kernel "$HELLO_ELF"
+    one_error 'letter'
+    [ "$(cat letter)" = precious ]
+    nothing_written out.ditto before letter
+}
+
+@test "the recording has a default name" {
+    ditto 0 run --quiet --record --memory 32M --kernel "$HELLO_ELF"
+    [ -f hello.ditto ]
+    nothing_written hello.ditto
+}
+
+@test "no permission on /dev/kvm" {
+    [ -e /dev/kvm ] || skip "there is no /dev/kvm"
+    [ "$(id -u)" = 0 ] || skip "only root can become another user"
+    [ -z "$(find /dev/kvm -perm /006)" ] || skip "everybody may use /dev/kvm"
+    chmod 755 .
+    cp "$DITTO" dittovm && cp "$HELLO_ELF" kernel && chmod 755 dittovm kernel
+    (cd / && setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$BATS_TEST_TMPDIR/dittovm") ||
+        skip "other users cannot reach $BATS_TEST_TMPDIR"
+    run --separate-stderr setpriv --reuid 65534 --regid 65534 --clear-groups \
+        "$BATS_TEST_TMPDIR/dittovm" --host native run --kernel "$BATS_TEST_TMPDIR/kernel"
+    [ "$status" = 1 ]
+    one_error '/dev/kvm'
+}
+
+@test "without the emulated host's files" {
+    mkdir empty
+    DITTO_DATADIR=$PWD/empty run --separate-stderr "$DITTO" --host emulated run --kernel "$HELLO_ELF"
+    [ "$status" = 1 ]
+    one_error "run 'make khost'"
+}

@@ -1,0 +1,75 @@
+# Loaded by every file here. $tree: the source tree; the current directory is the test's own.
+bats_require_minimum_version 1.5.0
+tree=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
+. "$tree/tests/lib/common.sh"
+SHARED=$BATS_SUITE_TMPDIR
+HELLO_ELF=$BUILD/guests/hello.elf
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+# A failed test's recordings are kept.
+teardown() {
+    [ -z "${BATS_TEST_COMPLETED:-}" ] || return 0
+    local recording
+    for recording in "$BATS_TEST_TMPDIR"/*.ditto; do
+        keep_failed "$recording" \
+            "$(basename "$BATS_TEST_FILENAME" .bats)-$BATS_TEST_NUMBER-$(basename "$recording" .ditto)"
+    done
+}
+
+# ditto STATUS ARGUMENT...: runs dittovm and expects this exit status; its output is in $output and
+# $stderr.
+ditto() {
+    local status_wanted=$1
+    shift
+    run --separate-stderr bounded 120 "$DITTO" "$@" </dev/null
+    [ "$status" = "$status_wanted" ] || {
+        echo "dittovm $*: exit status $status, not $status_wanted"
+        echo "$output"
+        echo "$stderr"
+        return 1
+    }
+}
+
+# one_error TEXT: stderr is a single error that holds the text; the line that tells of the emulated
+# host is not one.
+one_error() {
+    local lines
+    lines=$(grep -v 'running in the emulated KVM host' <<<"$stderr")
+    [ "$(wc -l <<<"$lines")" = 1 ] && grep -q "^dittovm: .*$1" <<<"$lines" || {
+        echo "expected one error with '$1', got:"
+        echo "$stderr"
+        return 1
+    }
+}
+
+# nothing_written: no file is here beyond those named.
+nothing_written() {
+    local left
+    left=$(find . -type f | sort | grep -vxF "$(printf './%s\n' "$@")" || true)
+    [ -z "$left" ] || {
+        echo "left behind: $left"
+        return 1
+    }
+}
+
+# need_recording: fails when setup_suite could not make the shared recording.
+need_recording() {
+    [ "$(cat "$SHARED/status")" = 0 ] || {
+        echo "the recording of hello failed:"
+        cat "$SHARED/run.err"
+        return 1
+    }
+}
+
+# small_recording NAME: a complete recording of a bare-metal guest, a few KiB.
+small_recording() {
+    cp "$SHARED/small.ditto" "$1"
+}
+
+# crc32_le: CRC-32 of stdin as 4 little-endian bytes; gzip's trailer holds it.
+crc32_le() {
+    gzip -c | tail -c 8 | head -c 4
+}

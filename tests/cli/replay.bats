@@ -1,0 +1,118 @@
+# A recording of the small disk image's hello, and what can be done with it.
+load helper
+
+hello() {
+    echo "$SHARED/recorded/hello.ditto"
+}
+
+@test "run --record of a disk image" {
+    need_recording
+    grep -q 'ditto: hello ended with status 0' "$SHARED/run.out"
+    [ "$(json_field end "$SHARED/run.err")" = 'powered off' ]
+    [ "$(find "$SHARED/recorded" -type f -printf '%f\n')" = hello.ditto ]
+}
+
+@test "the disk image is as it was" {
+    need_recording
+    cmp "$SHARED/image.before" "$SHARED/image.after"
+}
+
+@test "replay shows the same output, in another directory, without the disk image" {
+    need_recording
+    [ ! -e "$SHARED/hello.img" ]
+    mkdir elsewhere
+    cp "$(hello)" elsewhere/moved.ditto
+    cd elsewhere
+    bounded 120 "$DITTO" replay --json moved.ditto >replay.out 2>replay.err </dev/null || {
+        cat replay.err
+        cp moved.ditto ..
+        false
+    }
+    cmp replay.out "$SHARED/run.out"
+    [ "$(json_field result replay.err)" = identical ]
+}
+
+@test "verify says identical, and does not change the recording" {
+    need_recording
+    sha256sum "$(hello)" >before
+    ditto 0 verify "$(hello)"
+    [[ $output == *identical*'powered off' ]]
+    sha256sum -c --quiet before
+}
+
+@test "a recording is the same every time it is replayed" {
+    for i in 1 2 3; do
+        ditto 0 verify --json "$SHARED/small.ditto"
+        [[ $output == *'"result": "identical"'* ]]
+    done
+}
+
+@test "memory stays within the guest's and 64 MiB, recording and replaying" {
+    need_recording
+    limit=$(((256 + 64) * 1024))
+    recorded=$(json_field max_rss_kib "$SHARED/run.err")
+    echo "recorded with $recorded KiB"
+    [ "$recorded" -gt 0 ] && [ "$recorded" -le $limit ]
+    ditto 0 verify --json "$(hello)"
+    echo "$output" >verify.json
+    replayed=$(json_field max_rss_kib verify.json)
+    echo "replayed with $replayed KiB"
+    [ "$replayed" -gt 0 ] && [ "$replayed" -le $limit ]
+}
+
+@test "info" {
+    need_recording
+    ditto 0 info "$(hello)"
+    [[ $output == *'256 MiB'* && $output == *'ended         powered off'* ]]
+    [[ $output == *"ditto.script=hello"* && $output == *"kernel        6."* ]]
+    ditto 0 info --json "$(hello)"
+    [[ $output == '{'*'"complete": true'*'"end": "powered off"'*'}' ]]
+}
+
+@test "dump" {
+    ditto 0 dump "$SHARED/small.ditto"
+    first=$(head -n 1 <<<"$output") last=$(tail -n 1 <<<"$output")
+    [[ $first == *' 1  sync   in 0x3fd, 1 byte at rip '* ]]
+    [[ $last == *'event  end: powered off, with digest' ]]
+    ditto 0 dump --from 10 --to 12 "$SHARED/small.ditto"
+    [ "$(wc -l <<<"$output")" = 3 ]
+    ditto 0 dump --json --from 10 --to 10 "$SHARED/small.ditto"
+    [[ $output == '{"ordinal":10,'*'"type":"sync"}' ]]
+    ditto 0 dump --from 999999 "$SHARED/small.ditto"
+    [ -z "$output" ]
+}
+
+@test "replay --to stops at a sync point" {
+    ditto 0 replay --json --to 20 "$SHARED/small.ditto"
+    [[ $stderr == *'"result": "stopped"'*'"syncs": 20'* ]]
+    [[ hello == "${output:0:5}" ]]
+    [ ${#output} -lt 20 ]
+}
+
+# diverges RECORDING SEED: with one input changed, verify stops right behind it.
+diverges() {
+    "$BUILD/tools/flip_input" "$1" flipped.ditto "$2" >flip
+    cat flip
+    ditto 0 info flipped.ditto
+    ditto 3 verify flipped.ditto
+    [[ $stderr == *"diverged at sync point $(cut -d: -f1 flip)"$'\n'* ]] || {
+        echo "$stderr"
+        return 1
+    }
+    [[ $stderr == *'  expected '*'  got '* ]]
+}
+
+@test "one changed input is found at the next sync point: bare machine" {
+    for seed in 1 2; do
+        diverges "$SHARED/small.ditto" $seed
+    done
+    rm flipped.ditto
+}
+
+@test "one changed input is found at the next sync point: Linux" {
+    need_recording
+    for seed in 1 2 3 4 5; do
+        diverges "$(hello)" $seed
+    done
+    rm flipped.ditto
+}

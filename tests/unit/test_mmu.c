@@ -1,0 +1,152 @@
+/* mmu/walk.c and mmu/digest.c on guest memory with page tables made by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "mmu/digest.h"
+#include "mmu/walk.h"
+
+#define CR3 0x1000u
+
+static struct guest_memory m;
+
+static uint64_t *entry(uint64_t table, unsigned index)
+{
+    return guest_memory_at(&m, table + index * 8, 8);
+}
+
+/* 0x400000 -> GPA 0x10000 (4 KiB, user, read-only, NX); 2 MiB page at 0xffffffff80000000 ->
+ * 0x200000 */
+static int make(void **state)
+{
+    struct err e;
+    const uint64_t rwu = PTE_PRESENT | PTE_WRITE | PTE_USER;
+
+    (void)state;
+    if (guest_memory_create(&m, 16 << 20, &e) < 0)
+        return -1;
+    *entry(CR3, 0) = 0x2000 | rwu;
+    *entry(0x2000, 0) = 0x3000 | rwu;
+    *entry(0x3000, 2) = 0x4000 | rwu;
+    *entry(0x4000, 0) = 0x10000 | PTE_PRESENT | PTE_USER | PTE_NX;
+    *entry(0x4000, 1) = 0x11000 | rwu;
+    *entry(CR3, 511) = 0x5000 | PTE_PRESENT | PTE_WRITE;
+    *entry(0x5000, 510) = 0x6000 | PTE_PRESENT | PTE_WRITE;
+    *entry(0x6000, 0) = 0x200000 | PTE_PRESENT | PTE_WRITE | PTE_LARGE;
+    *entry(0x6000, 1) = 0xff00000000 | PTE_PRESENT | PTE_LARGE; /* beyond RAM */
+    return 0;
+}
+
+static int drop(void **state)
+{
+    (void)state;
+    guest_memory_destroy(&m);
+    return 0;
+}
+
+static void test_walk(void **state)
+{
+    struct translation t;
+
+    (void)state;
+    assert_true(walk(&m, CR3, 0x400123, &t));
+    assert_int_equal(t.gpa, 0x10123);
+    assert_true(t.user && !t.writable && !t.executable);
+    assert_int_equal(t.page_size, 4096);
+    assert_true(walk(&m, CR3, 0x401000, &t));
+    assert_true(t.user && t.writable && t.executable);
+    assert_true(walk(&m, CR3, 0xffffffff80123456, &t));
+    assert_int_equal(t.gpa, 0x323456);
+    assert_int_equal(t.page_size, 2 << 20);
+    assert_true(!t.user);
+    assert_false(walk(&m, CR3, 0x402000, &t));
+    assert_false(walk(&m, CR3, 0x0000800000000000, &t)); /* not canonical */
+    assert_false(walk(&m, 0x7ffffffff000, 0x400000, &t));
+}
+
+static void test_read_stops_at_what_is_not_mapped(void **state)
+{
+    uint8_t data[12288];
+
+    (void)state;
+    memset(guest_memory_at(&m, 0x10000, 8192), 0xab, 8192);
+    assert_int_equal(walk_read(&m, CR3, 0x400800, data, sizeof data), 8192 - 0x800);
+    assert_int_equal(data[8192 - 0x801], 0xab);
+    assert_int_equal(walk_read(&m, CR3, 0xffffffff80200000, data, 1), 0);
+}
+
+static void test_walk_survives_any_tables(void **state)
+{
+    uint64_t x = 1;
+
+    (void)state;
+    for (unsigned round = 0; round < 20000; round++) {
+        struct translation t;
+        x = x * 6364136223846793005ull + 1442695040888963407ull;
+        *entry(CR3 + (x >> 60 & 3) * 4096, (unsigned)(x >> 40 & 511)) = x * 0x9e3779b97f4a7c15ull;
+        if (walk(&m, CR3, x, &t))
+            assert_true(t.page_size == 4096 || t.page_size == 2 << 20 || t.page_size == 1 << 30);
+    }
+}
+
+static void test_digest_is_of_contents_only(void **state)
+{
+    uint64_t before = memory_digest(&m);
+    volatile uint8_t *untouched = guest_memory_at(&m, 0x800000, 4096);
+
+    (void)state;
+    assert_int_equal(untouched[0], 0); /* allocates the page, changes nothing */
+    assert_int_equal(memory_digest(&m), before);
+    untouched[7] = 1;
+    assert_int_not_equal(memory_digest(&m), before);
+    untouched[7] = 0;
+    assert_int_equal(memory_digest(&m), before);
+}
+
+static void test_digest_depends_on_the_place(void **state)
+{
+    static uint8_t page[4096] = {1, 2, 3};
+
+    (void)state;
+    assert_int_not_equal(page_digest(page, 1), page_digest(page, 2));
+}
+
+static void test_accessed_and_dirty_bits_do_not_count(void **state)
+{
+    uint64_t before = memory_digest(&m);
+
+    (void)state;
+    *entry(0x4000, 0) |= PTE_ACCESSED | PTE_DIRTY;
+    *entry(CR3, 511) |= PTE_ACCESSED;
+    assert_int_equal(memory_digest(&m), before);
+    *entry(0x4000, 0) ^= PTE_WRITE; /* any other bit does */
+    assert_int_not_equal(memory_digest(&m), before);
+}
+
+static void test_bits_of_data_count(void **state)
+{
+    uint64_t data[512] = {0x123456789abcdef1, 0x41}; /* no page table: reserved bits are set */
+    uint64_t before = page_digest(data, 0);
+
+    (void)state;
+    data[1] |= PTE_ACCESSED;
+    assert_int_not_equal(page_digest(data, 0), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_walk, make, drop),
+        cmocka_unit_test_setup_teardown(test_read_stops_at_what_is_not_mapped, make, drop),
+        cmocka_unit_test_setup_teardown(test_walk_survives_any_tables, make, drop),
+        cmocka_unit_test_setup_teardown(test_digest_is_of_contents_only, make, drop),
+        cmocka_unit_test(test_digest_depends_on_the_place),
+        cmocka_unit_test_setup_teardown(test_accessed_and_dirty_bits_do_not_count, make, drop),
+        cmocka_unit_test(test_bits_of_data_count),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
