@@ -93,6 +93,12 @@ int recorder_initial(struct recorder *r, const struct guest_memory *m,
     return writer_epoch(r->writer, e);
 }
 
+void recorder_symbols(struct recorder *r, const struct bytes *symbols)
+{
+    if (r && symbols->len)
+        (void)writer_put(r->writer, STREAM_SYMBOLS, symbols->data, symbols->len);
+}
+
 static void put_event(struct recorder *r, unsigned vcpu, struct event *event)
 {
     struct vcpu_log *log = &r->log[vcpu];

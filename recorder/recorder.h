@@ -33,6 +33,9 @@ struct recorder *recorder_create(const char *path, bool overwrite, const char *m
 int recorder_initial(struct recorder *r, const struct guest_memory *m,
                      const struct vcpu_state *vcpus, unsigned count, struct err *e);
 
+/* The bytes of STREAM_SYMBOLS (recorder/streams.h). */
+void recorder_symbols(struct recorder *r, const struct bytes *symbols);
+
 /* ---- the guest's side: in the order in which things happen ---- */
 
 /* The guest stopped at a sync point. For outputs, data is folded into the digest. */

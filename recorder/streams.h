@@ -24,7 +24,11 @@ static inline unsigned stream_of(unsigned vcpu, enum stream_kind kind)
 /* The state of each vCPU before its first instruction (vcpu_state_encode), vCPU 0 first. */
 #define STREAM_STATE 61
 
-_Static_assert(MAX_VCPUS * STREAM_KINDS <= STREAM_IMAGE && STREAM_STATE < STREAM_COUNT,
+/* The guest kernel's functions, in order of address: varint(address - last address), varint(length
+ * of the name), name. Not needed to replay; reports use it. May be empty. */
+#define STREAM_SYMBOLS 62
+
+_Static_assert(MAX_VCPUS * STREAM_KINDS <= STREAM_IMAGE && STREAM_SYMBOLS < STREAM_COUNT,
                "streams do not overlap");
 
 #endif

@@ -139,6 +139,13 @@ void player_close(struct player *p)
     *p = (struct player){0};
 }
 
+unsigned player_progress(const struct player *p)
+{
+    uint64_t total = recording_stream_length(p->recording, stream_of(0, STREAM_SYNCS));
+
+    return total ? (unsigned)(stream_tell(p->cpu.stream[STREAM_SYNCS]) * 100 / total) : 100;
+}
+
 void player_interrupt(struct player *p)
 {
     p->interrupted = true;
@@ -214,6 +221,7 @@ static int compare_digest(struct player *p, const struct state_digest *expected,
         .outputs = p->outputs,
     };
     p->stats.digests++;
+    p->end = got;
     if (!memcmp(&got, expected, sizeof got))
         return 0;
     p->status = PLAYER_DIVERGED;

@@ -69,16 +69,14 @@ struct player {
     struct gp_hook hook;
     uint64_t outputs; /* running digest */
     enum player_status status;
-    enum end_reason reason; /* when ended */
+    enum end_reason reason;  /* when ended */
+    struct state_digest end; /* of the last digest that was equal */
     struct divergence divergence;
     struct player_stats stats;
     /* Console bytes of the guest, as they are put out; NULL: nobody looks. */
     void (*console)(void *opaque, uint8_t byte);
     void *console_opaque;
     bool dlab, loopback; /* of the UART at the console port: they tell data from divisor */
-    /* Names a kernel address in text ("name+0x12"); NULL: no symbols. */
-    bool (*symbolize)(void *symbols, uint64_t va, char *text, size_t size);
-    void *symbols;
     volatile bool interrupted;
 };
 
@@ -90,6 +88,9 @@ void player_close(struct player *p);
 /* Play until the end, a divergence, or sync point `until` (UINT64_MAX: none). Returns 0 and a
  * status, or -1 when the host or the file failed. */
 int player_run(struct player *p, uint64_t until, struct err *e);
+
+/* How much of the recording has been played, in percent. */
+unsigned player_progress(const struct player *p);
 
 /* Async-signal-safe: player_run() returns PLAYER_STOPPED soon. */
 void player_interrupt(struct player *p);

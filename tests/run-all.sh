@@ -55,11 +55,7 @@ for suite; do
     case $suite in
     unit) run_unit "$BUILD" '' ;;
     asan) run_unit build-asan 'asan ' ;;
-    cli)
-        for file in tests/cli/*.bats; do
-            run "cli $(basename "$file" .bats)" 1200 bats --tap "$file"
-        done
-        ;;
+    cli) run cli 1500 bats --tap tests/cli ;;
     guests) run guests 1200 tests/guests/run.sh ;;
     *)
         echo "run-all: no suite '$suite' (see the head of this file)" >&2

@@ -42,6 +42,9 @@ static const char verify_help[] = "usage: dittovm verify [OPTIONS] REC\n"
                                   "\n"
                                   "      --json       the result as JSON on stdout\n";
 
+/* How often `verify` says how far it is. */
+#define PROGRESS_SYNCS 2000
+
 static struct player *playing;
 
 static void on_signal(int signal)
@@ -116,6 +119,7 @@ static int needs_of(const char *path, struct host_needs *needs, struct err *e)
 static int report(const struct player *p, const struct replay_options *o, double seconds, FILE *out)
 {
     struct rusage usage;
+    char digest[64];
     static const char *const results[] = {
         [PLAYER_ENDED] = "identical",
         [PLAYER_CUT] = "identical up to where the recorder was killed",
@@ -124,13 +128,16 @@ static int report(const struct player *p, const struct replay_options *o, double
     };
 
     getrusage(RUSAGE_SELF, &usage);
+    snprintf(digest, sizeof digest, "%016llx-%016llx-%016llx", (unsigned long long)p->end.memory,
+             (unsigned long long)p->end.cpu, (unsigned long long)p->end.outputs);
     if (o->json) {
-        json_t *j = json_pack(
-            "{s:s, s:b, s:f, s:I, s:I, s:I, s:I, s:I}", "result", results[p->status], "complete",
-            p->status == PLAYER_ENDED, "seconds", seconds, "syncs", (json_int_t)p->stats.syncs,
-            "events", (json_int_t)p->stats.events, "landings",
-            (json_int_t)p->stats.landing.landings, "landing_exits",
-            (json_int_t)p->stats.landing.exits, "max_rss_kib", (json_int_t)usage.ru_maxrss);
+        json_t *j =
+            json_pack("{s:s, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:s}", "result", results[p->status],
+                      "complete", p->status == PLAYER_ENDED, "seconds", seconds, "syncs",
+                      (json_int_t)p->stats.syncs, "events", (json_int_t)p->stats.events, "landings",
+                      (json_int_t)p->stats.landing.landings, "landing_exits",
+                      (json_int_t)p->stats.landing.exits, "max_rss_kib",
+                      (json_int_t)usage.ru_maxrss, "digest", digest);
         json_dumpf(j, out, JSON_SORT_KEYS);
         fputc('\n', out);
         json_decref(j);
@@ -145,6 +152,25 @@ static int report(const struct player *p, const struct replay_options *o, double
     if (p->status == PLAYER_DIVERGED)
         divergence_report(p, stderr);
     return p->status == PLAYER_DIVERGED ? STATUS_DIVERGED : STATUS_OK;
+}
+
+/* Play to the end; on a terminal, and when the guest's output is not shown there, say how far it is. */
+static int run_with_progress(struct player *p, const struct replay_options *o, bool show,
+                             struct err *e)
+{
+    const bool progress = !show && !o->json && isatty(STDERR_FILENO);
+    int rc = 0;
+
+    while (rc == 0) {
+        uint64_t next = p->cpu.ordinal + PROGRESS_SYNCS;
+        rc = player_run(p, progress && next < o->until ? next : o->until, e);
+        if (!progress || p->status != PLAYER_STOPPED || p->cpu.ordinal < next)
+            break;
+        fprintf(stderr, "\rdittovm: %u%% replayed ", player_progress(p));
+    }
+    if (progress)
+        fputs("\r\033[K", stderr);
+    return rc;
 }
 
 static int play(struct recording *recording, const struct replay_options *o, bool show,
@@ -163,7 +189,7 @@ static int play(struct recording *recording, const struct replay_options *o, boo
     }
     playing = &p;
     catch_signals();
-    int rc = player_run(&p, o->until, e);
+    int rc = run_with_progress(&p, o, show, e);
     playing = NULL;
     console_close(console);
     if (rc == 0)

@@ -63,6 +63,7 @@ static struct recorder *start_recording(const struct run_options *o, const struc
     }
     recorder = recorder_create(o->recording, o->force, meta, e);
     free(meta);
+    recorder_symbols(recorder, &boot->symbols);
     if (recorder && machine_record(m, recorder, e) < 0) {
         recorder_abort(recorder);
         return NULL;
@@ -144,6 +145,7 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
     if (o->record)
         recorder = start_recording(o, s, &m, &boot, e);
     free(boot.vmlinux);
+    bytes_free(&boot.symbols);
     run_sources_drop_boot_files(s); /* they are in guest memory now */
     int rc = o->record && !recorder ? -1 : 0;
     if (rc == 0) {

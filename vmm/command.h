@@ -48,6 +48,10 @@ struct host_needs {
 bool host_redirect(const struct invocation *inv, const struct host_needs *needs, int *status,
                    struct err *e);
 
+/* The directory of the emulated KVM host's kernel and initrd: $DITTO_DATADIR, beside the build, or
+ * where they were installed. Valid until the next call. */
+const char *host_data_dir(const struct invocation *inv);
+
 /* True when --help was given: it has been shown. */
 bool command_wants_help(const struct command *command, int argc, char **argv);
 

@@ -74,10 +74,6 @@ struct doctor_host {
     enum host_choice chosen; /* --host of the command line */
 };
 
-/* The directory of the emulated KVM host's kernel and initrd: $DITTO_DATADIR, beside the build, or
- * where they were installed. Valid until the next call. */
-const char *host_data_dir(const struct invocation *inv);
-
 /* Fill in *h for this machine. */
 void doctor_look_at_host(const struct invocation *inv, struct doctor_host *h);
 

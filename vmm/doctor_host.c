@@ -51,23 +51,6 @@ static void cpuinfo_value(const char *key, char *out, size_t size)
         fclose(f);
 }
 
-const char *host_data_dir(const struct invocation *inv)
-{
-    static char beside[PATH_MAX + 16];
-    const char *chosen = getenv("DITTO_DATADIR");
-    struct stat st;
-
-    if (chosen)
-        return chosen;
-    const char *slash = strrchr(inv->self, '/');
-    if (slash) {
-        snprintf(beside, sizeof beside, "%.*s/build/khost", (int)(slash - inv->self), inv->self);
-        if (stat(beside, &st) == 0)
-            return beside;
-    }
-    return DITTO_DATADIR;
-}
-
 void doctor_look_at_host(const struct invocation *inv, struct doctor_host *h)
 {
     struct utsname u;

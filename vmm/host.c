@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "vmm/doctor.h"
 #include "vmm/emulated.h"
 
 /* What the emulated host needs besides the guest's memory: its own kernel, the file cache of the
@@ -34,21 +35,19 @@ static bool cpu_virtualizes(void)
     return found;
 }
 
-/* The emulated host's kernel and initrd: beside the build, or installed. */
-static const char *data_dir(const struct invocation *inv)
+const char *host_data_dir(const struct invocation *inv)
 {
-    static char near[PATH_MAX + 16];
-    const char *from_environment = getenv("DITTO_DATADIR");
+    static char beside[PATH_MAX + 16];
+    const char *chosen = getenv("DITTO_DATADIR");
+    const char *slash = strrchr(inv->self, '/');
     struct stat st;
 
-    if (from_environment)
-        return from_environment;
-    snprintf(near, sizeof near, "%s", inv->self);
-    char *slash = strrchr(near, '/');
+    if (chosen)
+        return chosen;
     if (slash) {
-        snprintf(slash, sizeof near - (size_t)(slash - near), "/build/khost");
-        if (stat(near, &st) == 0)
-            return near;
+        snprintf(beside, sizeof beside, "%.*s/build/khost", (int)(slash - inv->self), inv->self);
+        if (stat(beside, &st) == 0)
+            return beside;
     }
     return DITTO_DATADIR;
 }
@@ -80,7 +79,7 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
         }
     }
     struct emulated_options options = {
-        .datadir = data_dir(inv),
+        .datadir = host_data_dir(inv),
         .memory_mib = (unsigned)(needs->guest_memory >> 20) + EMULATED_OWN_MIB,
         .rw_dirs = rw,
         .rw_dir_count = count,
@@ -96,10 +95,15 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
 bool host_redirect(const struct invocation *inv, const struct host_needs *needs, int *status,
                    struct err *e)
 {
-    if (getenv(EMULATED_INSIDE_VARIABLE) || inv->host == HOST_NATIVE)
+    if (getenv(EMULATED_INSIDE_VARIABLE))
         return false;
-    if (inv->host == HOST_AUTO && cpu_virtualizes() && access("/dev/kvm", F_OK) == 0)
-        return false;
+    if (inv->host == HOST_NATIVE ||
+        (inv->host == HOST_AUTO && cpu_virtualizes() && access("/dev/kvm", F_OK) == 0)) {
+        if (doctor_quick_check(e) == 0)
+            return false;
+        *status = (int)e->status;
+        return true;
+    }
     int rc = run_emulated(inv, needs, e);
     *status = rc < 0 ? (int)e->status : rc;
     return true;

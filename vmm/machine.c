@@ -129,6 +129,22 @@ static int add_pci_devices(struct machine *m, struct err *e)
 
 /* ---- the kernel ---- */
 
+static void list_functions(const struct kallsyms *symbols, struct bytes *out)
+{
+    uint64_t last = 0, address;
+
+    for (size_t i = 0; i < kallsyms_count(symbols); i++) {
+        char type;
+        const char *name = kallsyms_symbol(symbols, i, &address, &type);
+        if ((type != 't' && type != 'T') || address < last)
+            continue;
+        bytes_put_varint(out, address - last);
+        bytes_put_varint(out, strlen(name));
+        bytes_put(out, name, strlen(name));
+        last = address;
+    }
+}
+
 /*
  * RDTSC at CPL0 cannot be trapped on stock KVM, so each one in the kernel's text becomes an IN of
  * the same length, which exits; and the CR4 that the kernel starts with gets TSD, which makes
@@ -159,6 +175,8 @@ static int patch_kernel(struct machine *m, struct machine_boot *boot, struct err
         if (immediate)
             memcpy(immediate, &cr4[i].patched, sizeof cr4[i].patched);
     }
+    if (symbols)
+        list_functions(symbols, &boot->symbols);
     kallsyms_free(symbols);
     free(sites);
     return rc;
@@ -275,6 +293,7 @@ int machine_create(struct machine *m, const struct machine_config *config, struc
     if (vcpu_create(&m->vcpu, &m->vm, 0, 1, e) < 0 || add_legacy_devices(m, e) < 0 ||
         add_pci_devices(m, e) < 0 || load_kernel(m, boot, e) < 0) {
         free(boot->vmlinux);
+        bytes_free(&boot->symbols);
         *boot = (struct machine_boot){0};
         machine_destroy(m);
         return -1;

@@ -28,6 +28,7 @@
 #define STOP_GRACE_NS 20000000ull
 /* After this a stop does not wait any longer for a point that can be compared in a replay. */
 #define STOP_LIMIT_NS 3000000000ull
+#define LEAST_RUN_NS 50000ull
 /* Output of the guest is shown at the latest after this. */
 #define OUTPUT_NS 20000000ull
 /* Until the #GP hook is in place, look for it at every so many sync points. */
@@ -474,7 +475,8 @@ static int run_once(struct machine *m, struct err *e)
     if (m->at_sync || m->ended) /* forced just now: deliver first */
         return 0;
     wake = show_output(m, now, wake);
-    timer_arm(m, wake);
+    /* A guest may program its timers faster than we can exit; it still gets to run. */
+    timer_arm(m, wake < now + LEAST_RUN_NS ? now + LEAST_RUN_NS : wake);
     if (vcpu_run(&m->vcpu, &exit, e) < 0)
         return -1;
     m->stats.exits++;

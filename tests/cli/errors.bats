@@ -79,12 +79,13 @@ load helper
     [ -e /dev/kvm ] || skip "there is no /dev/kvm"
     [ "$(id -u)" = 0 ] || skip "only root can become another user"
     [ -z "$(find /dev/kvm -perm /006)" ] || skip "everybody may use /dev/kvm"
-    chmod 755 .
-    cp "$DITTO" dittovm && cp "$HELLO_ELF" kernel && chmod 755 dittovm kernel
-    (cd / && setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$BATS_TEST_TMPDIR/dittovm") ||
-        skip "other users cannot reach $BATS_TEST_TMPDIR"
+    # Where other users can reach it.
+    open=$(mktemp -d /tmp/ditto-test-XXXXXX)
+    chmod 755 "$open"
+    cp "$DITTO" "$open/dittovm" && cp "$HELLO_ELF" "$open/kernel" && chmod 755 "$open"/*
     run --separate-stderr setpriv --reuid 65534 --regid 65534 --clear-groups \
-        "$BATS_TEST_TMPDIR/dittovm" --host native run --kernel "$BATS_TEST_TMPDIR/kernel"
+        "$open/dittovm" --host native run --kernel "$open/kernel"
+    rm -r "$open"
     [ "$status" = 1 ]
     one_error '/dev/kvm'
 }

@@ -6,14 +6,15 @@ SHARED=$BATS_SUITE_TMPDIR
 HELLO_ELF=$BUILD/guests/hello.elf
 
 setup() {
-    cd "$BATS_TEST_TMPDIR" || return 1
+    # Not the test's directory itself: bats keeps files of its own there.
+    mkdir "$BATS_TEST_TMPDIR/work" && cd "$BATS_TEST_TMPDIR/work" || return 1
 }
 
 # A failed test's recordings are kept.
 teardown() {
     [ -z "${BATS_TEST_COMPLETED:-}" ] || return 0
     local recording
-    for recording in "$BATS_TEST_TMPDIR"/*.ditto; do
+    for recording in "$BATS_TEST_TMPDIR"/work/*.ditto; do
         keep_failed "$recording" \
             "$(basename "$BATS_TEST_FILENAME" .bats)-$BATS_TEST_NUMBER-$(basename "$recording" .ditto)"
     done
