@@ -23,7 +23,7 @@
 #define RETRY_FIRST_NS 250000ull
 #define RETRY_LAST_NS  8000000ull
 /* An interrupt that has waited so long is delivered wherever the guest is. */
-#define HURRY_NS 10000000000ull
+#define HURRY_NS 400000000ull
 /* How long a stop by the user waits for a sync point. */
 #define STOP_GRACE_NS 20000000ull
 /* After this a stop does not wait any longer for a point that can be compared in a replay. */

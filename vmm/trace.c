@@ -229,7 +229,7 @@ bool trace_filter_start(struct trace_filter *f, struct vcpu *vcpu, const struct 
     f->cr3 = sregs->cr3;
     f->cpl = sregs->ss.dpl;
     f->map_count = 0;
-    f->map_limit = TRACE_FIRST_INSNS << (f->learned_count < 5 ? f->learned_count : 5);
+    f->map_limit = TRACE_FIRST_INSNS << (f->learned_count < 6 ? f->learned_count : 6);
     if (f->map_limit > TRACE_MAX_INSNS)
         f->map_limit = TRACE_MAX_INSNS;
     f->entry = region ? find_place(f, m, &level) : NULL;

@@ -20,8 +20,8 @@
  * is trapped while a trace is in place, so that an exception frame shows the original RIP and the
  * kernel never sees the mapping. Nothing here is part of guest RAM or of any digest.
  */
-#define TRACE_CODE_BYTES 40960u
-#define TRACE_MAX_INSNS  1200u
+#define TRACE_CODE_BYTES 163840u
+#define TRACE_MAX_INSNS  4096u
 #define TRACE_CONDITIONS 4u
 #define TRACE_LEARNED    12u
 #define TRACE_TRAPS      40u

@@ -5,11 +5,14 @@
 #include "mmu/walk.h"
 #include "vmm/trace.h"
 
-#define MAX_FIXUPS 1024u
-#define MAX_RETS   64u
+#define MAX_FIXUPS 4096u
+#define MAX_RETS   256u
 /* Room that is kept for what is emitted behind the last instruction. */
-#define TAIL_BYTES 12288u
-#define MAX_CALLS  32u
+#define TAIL_BYTES 49152u
+#define MAX_CALLS  64u
+
+#define HASH_SLOTS 8192u
+_Static_assert(HASH_SLOTS >= 2 * TRACE_MAX_INSNS, "the hash table stays half empty");
 
 struct fixup {
     uint32_t at; /* of a rel32 */
@@ -40,6 +43,7 @@ struct builder {
     unsigned ret_count;
     uint64_t returns[MAX_CALLS + TRACE_LEARNED]; /* return addresses that lie in the trace */
     unsigned return_count;
+    uint16_t slots[HASH_SLOTS]; /* hash of original address -> index in the map, plus one */
     bool full;
 };
 
@@ -152,9 +156,26 @@ static uint32_t emit_jump_unless_rcx_zero(struct builder *b)
 
 /* ---- the comparisons ---- */
 
+/* The slot of an original address: its own, or the empty one where it would go. */
+static uint16_t *slot_of(struct builder *b, uint64_t original)
+{
+    uint32_t i = (uint32_t)(original * 0x9e3779b97f4a7c15ull >> 51);
+
+    while (b->slots[i] && b->f->map[b->slots[i] - 1].original != original)
+        i = (i + 1) % HASH_SLOTS;
+    return &b->slots[i];
+}
+
 static void note_copy(struct builder *b, uint64_t original)
 {
+    *slot_of(b, original) = (uint16_t)(b->f->map_count + 1);
     b->f->map[b->f->map_count++] = (struct trace_map){original, b->len};
+}
+
+static void forget_copy(struct builder *b, uint64_t original)
+{
+    *slot_of(b, original) = 0; /* it was the last one to be noted: no probe chain leads over it */
+    b->f->map_count--;
 }
 
 /* Numbers of registers in instructions, in the order of struct kvm_regs. */
@@ -222,12 +243,11 @@ static void emit_comparisons(struct builder *b, const struct trace_condition *co
 
 /* ---- copying ---- */
 
-static const struct trace_map *find_copy(const struct builder *b, uint64_t original)
+static const struct trace_map *find_copy(struct builder *b, uint64_t original)
 {
-    for (unsigned i = 0; i < b->f->map_count; i++)
-        if (b->f->map[i].original == original)
-            return &b->f->map[i];
-    return NULL;
+    uint16_t slot = *slot_of(b, original);
+
+    return slot ? &b->f->map[slot - 1] : NULL;
 }
 
 static void enqueue(struct builder *b, enum urgency urgency, uint64_t original)
@@ -435,7 +455,7 @@ static void copy_run(struct builder *b, uint64_t va)
         uint32_t before = b->len;
         uint64_t next = copy_one(b, va, &insn);
         if (!next && b->len == before) { /* it could not be adjusted: leave in front of it */
-            b->f->map_count--;
+            forget_copy(b, va);
             emit8(b, 0xe9);
             emit_fixup(b, va);
             return;
@@ -509,7 +529,8 @@ static void resolve_fixups(struct builder *b)
 bool trace_build(struct trace_filter *f, uint8_t *mapped, const struct trace_condition *conditions,
                  unsigned count)
 {
-    struct builder b = {
+    static struct builder b; /* large; one thread builds traces */
+    b = (struct builder){
         .f = f,
         .memory = &f->vcpu->vm->memory,
         .code = mapped + TRACE_CODE_OFFSET,

@@ -19,11 +19,11 @@ load helper
 
 @test "an image without a file system, and one without a kernel" {
     truncate -s 1M blank.img
-    ditto 1 --host native run --record blank.img
+    ditto 1 run --record blank.img
     one_error 'blank.img is not a raw disk image'
     truncate -s 4M empty.img
     PATH=$PATH:/sbin:/usr/sbin mke2fs -q -F -t ext4 empty.img
-    ditto 1 --host native run --record empty.img
+    ditto 1 run --record empty.img
     one_error 'empty.img'
     nothing_written blank.img empty.img
 }

@@ -103,8 +103,9 @@ diverges() {
 }
 
 @test "one changed input is found at the next sync point: bare machine" {
+    ditto 0 run --quiet -o whole.ditto --memory 32M --kernel "$BUILD/guests/rdtsc.elf"
     for seed in 1 2; do
-        diverges "$SHARED/small.ditto" $seed
+        diverges whole.ditto $seed
     done
     rm flipped.ditto
 }
