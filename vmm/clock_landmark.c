@@ -23,6 +23,9 @@
 #define CHOOSE_STEPS 24
 /* How many instructions with memory operands it passes over in the hope of one without. */
 #define CHOOSE_MEMORY_STEPS 6
+/* How far a PAUSE may be, and how far apart two looks at the same waiting loop, in bytes of code. */
+#define NEAR_PAUSE 128
+#define NEAR_CODE  1024
 /* Kernel code is taken to wait when it is still in the same run of a small loop so many looks, so far
  * apart, later. */
 #define WAITING_LOOKS 2
@@ -100,19 +103,29 @@ static bool still_in(const struct small_loop *loop, const struct kvm_regs *then,
     return now->rip >= loop->low && now->rip <= loop->high;
 }
 
+/* Whether there is a PAUSE close by: the mark of a loop that waits for something (cpu_relax()). */
+static bool near_pause(struct vcpu *vcpu, uint64_t rip)
+{
+    uint8_t code[2 * NEAR_PAUSE];
+    size_t n = insn_read(vcpu, rip - NEAR_PAUSE, code, sizeof code);
+
+    return memmem(code, n, "\xf3\x90", 2) != NULL;
+}
+
 /*
- * Kernel code that only waits stays in one small loop: passes of that are told apart inside the guest
- * (vmm/trace.h). Kernel code that works passes any place of its loops too often and in too many ways;
- * it soon comes to a sync point by itself. When false, *otherwise says why.
+ * Kernel code that only waits stays in one small loop, or near a PAUSE: passes of that are told apart
+ * inside the guest (vmm/trace.h). Kernel code that works passes any place of its loops too often and
+ * in too many ways; it soon comes to a sync point by itself. When false, *otherwise says why.
  */
 static bool is_waiting(struct vcpu *vcpu, const struct clock_host *host, struct vcpu_exit *exit,
                        enum clock_choice *otherwise, struct err *e)
 {
     const struct kvm_regs first = *vcpu->regs;
     struct small_loop loop;
+    bool small = fingerprint_loop(vcpu, first.rip, &loop);
 
     *otherwise = CLOCK_LATER;
-    if (!fingerprint_loop(vcpu, first.rip, &loop))
+    if (!small && !near_pause(vcpu, first.rip))
         return false;
     for (unsigned look = 0; look < WAITING_LOOKS; look++) {
         host->kick_after(host->opaque, WAITING_NS);
@@ -124,7 +137,8 @@ static bool is_waiting(struct vcpu *vcpu, const struct clock_host *host, struct 
             *otherwise = CLOCK_EXITED;
             return false;
         }
-        if (!still_in(&loop, &first, vcpu->regs))
+        if (small ? !still_in(&loop, &first, vcpu->regs)
+                  : vcpu->regs->rip - first.rip + NEAR_CODE > 2 * NEAR_CODE)
             return false;
     }
     return true;

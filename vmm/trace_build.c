@@ -360,9 +360,11 @@ static void copy_return(struct builder *b)
     emit32(b, 0);
 }
 
-static bool is_plain(const ZydisDecodedInstruction *info)
+/* What runs in the copy as it does in the original. At CPL0 that includes most privileged
+ * instructions: they do not depend on RIP. */
+static bool is_plain(const struct builder *b, const ZydisDecodedInstruction *info)
 {
-    if (info->attributes & ZYDIS_ATTRIB_IS_PRIVILEGED)
+    if ((info->attributes & ZYDIS_ATTRIB_IS_PRIVILEGED) && b->f->cpl != 0)
         return false;
     switch (info->meta.category) {
     case ZYDIS_CATEGORY_IO:
@@ -370,15 +372,16 @@ static bool is_plain(const ZydisDecodedInstruction *info)
     case ZYDIS_CATEGORY_INTERRUPT:
     case ZYDIS_CATEGORY_SYSCALL:
     case ZYDIS_CATEGORY_SYSRET:
-    case ZYDIS_CATEGORY_SYSTEM:
     case ZYDIS_CATEGORY_VTX:
     case ZYDIS_CATEGORY_CALL:
     case ZYDIS_CATEGORY_RET:
     case ZYDIS_CATEGORY_UNCOND_BR:
     case ZYDIS_CATEGORY_COND_BR:
         return false;
+    case ZYDIS_CATEGORY_SYSTEM:
+        return b->f->cpl == 0 && info->mnemonic != ZYDIS_MNEMONIC_HLT;
     default:
-        return true;
+        return info->mnemonic != ZYDIS_MNEMONIC_HLT;
     }
 }
 
@@ -410,14 +413,14 @@ static uint64_t copy_one(struct builder *b, uint64_t va, const struct insn *insn
         copy_return(b);
         return 0;
     default:
-        if (is_plain(&insn->info) && copy_plain(b, insn))
+        if (is_plain(b, &insn->info) && copy_plain(b, insn))
             return after;
     }
     return 0;
 }
 
 /* Whether copy_one() copies this at all; if not, the trace is left in front of it. */
-static bool can_copy(const struct insn *insn)
+static bool can_copy(const struct builder *b, const struct insn *insn)
 {
     bool direct = insn->operands[0].type == ZYDIS_OPERAND_TYPE_IMMEDIATE;
 
@@ -431,7 +434,7 @@ static bool can_copy(const struct insn *insn)
     case ZYDIS_CATEGORY_RET:
         return insn->info.opcode == 0xc3 && insn->info.length == 1;
     default:
-        return is_plain(&insn->info);
+        return is_plain(b, &insn->info);
     }
 }
 
@@ -446,7 +449,7 @@ static void copy_run(struct builder *b, uint64_t va)
 {
     while (va) {
         struct insn insn;
-        if (find_copy(b, va) || !has_room(b) || !may_copy(b, va, &insn) || !can_copy(&insn)) {
+        if (find_copy(b, va) || !has_room(b) || !may_copy(b, va, &insn) || !can_copy(b, &insn)) {
             emit8(b, 0xe9);
             emit_fixup(b, va);
             return;
@@ -541,7 +544,7 @@ bool trace_build(struct trace_filter *f, uint8_t *mapped, const struct trace_con
     assert(count >= 1 && count <= TRACE_CONDITIONS);
     f->map_count = 0;
     b.words[TRACE_SEEN] = b.words[TRACE_LEFT] = 0;
-    if (!may_copy(&b, f->site, &insn) || !can_copy(&insn))
+    if (!may_copy(&b, f->site, &insn) || !can_copy(&b, &insn))
         return false;
     emit_comparisons(&b, conditions, count);
     uint32_t before = b.len;

@@ -61,16 +61,20 @@ has_recorded() {
 }
 
 @test "Ctrl-A x ends a run with a complete recording" {
-    # The shell of the image waits for input; script gives it a terminal.
-    (
-        sleep 15
-        printf 'echo typed $((6 * 7))\n'
-        sleep 3
-        printf '\001x'
-        sleep 5
-    ) | bounded 90 script -qfec "$DITTO run -o cut.ditto $IMAGE" typescript >/dev/null 3>&-
+    # Without a script the image starts a shell; script(1) gives dittovm a terminal.
+    mkfifo keys
+    bounded 120 script -qfec "$DITTO run -o cut.ditto $IMAGE" typescript <keys >/dev/null 3>&- &
+    pid=$!
+    exec 4>keys
+    wait_until 60 grep -q '/root # ' typescript
+    printf 'echo typed $((6 * 7))\n' >&4
+    wait_until 20 grep -q 'typed 42' typescript
+    printf '\001x' >&4
+    exec 4>&-
+    status=0
+    wait $pid || status=$?
     tail -n 5 typescript
-    grep -q 'typed 42' typescript
+    [ $status = 0 ]
     ditto 0 info cut.ditto
     [[ $output == *'stopped by the user'* ]]
     ditto 0 verify cut.ditto

@@ -61,8 +61,8 @@ check() {
     fi
     reason=$(why_not)
     if [ -z "$reason" ]; then
-        echo "ok $1 $name # $(json_field seconds run.err) s, replayed in $(json_field seconds \
-            replay.err) s"
+        printf 'ok %d %s # %.1f s, replayed in %.1f s\n' "$1" "$name" \
+            "$(json_field seconds run.err)" "$(json_field seconds replay.err)"
         return
     fi
     echo "not ok $1 $name: $reason"
