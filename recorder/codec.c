@@ -1,6 +1,7 @@
 #include "recorder/event.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 const char *const reg_names[REG_COUNT] = {
@@ -26,6 +27,12 @@ const char *end_reason_text(enum end_reason reason)
         return "the host could not go on";
     }
     return "unknown";
+}
+
+void digest_format(const struct state_digest *digest, char text[DIGEST_TEXT])
+{
+    snprintf(text, DIGEST_TEXT, "%016llx-%016llx-%016llx", (unsigned long long)digest->memory,
+             (unsigned long long)digest->cpu, (unsigned long long)digest->outputs);
 }
 
 void sync_point_of(const struct vcpu *vcpu, const struct vcpu_exit *exit, uint8_t output,

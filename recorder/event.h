@@ -115,6 +115,10 @@ struct state_digest {
     uint64_t memory, cpu, outputs;
 };
 
+#define DIGEST_TEXT 51
+/* "memory-cpu-outputs" in hexadecimal. */
+void digest_format(const struct state_digest *digest, char text[DIGEST_TEXT]);
+
 struct gp_hook {
     uint64_t rip;     /* address of a HLT byte that the #GP gate points to; 0 = no hook */
     uint64_t handler; /* the guest's own #GP handler */

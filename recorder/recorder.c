@@ -291,6 +291,7 @@ int recorder_end(struct recorder *r, struct vcpu *vcpu, const struct guest_memor
     if (with_digest && state_digest(r, vcpu, m, &event.end.digest, e) < 0)
         return -1;
     put_event(r, vcpu->index, &event);
+    r->stats.end = event.end.digest;
     return 0;
 }
 

@@ -24,6 +24,7 @@ struct recorder;
 /* How much has been recorded, for the report at the end. */
 struct recorder_stats {
     uint64_t syncs, events, inputs, forced;
+    struct state_digest end; /* of recorder_end() */
 };
 
 /* Make the recording file; meta is the JSON description of the machine. */

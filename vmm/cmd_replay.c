@@ -119,7 +119,7 @@ static int needs_of(const char *path, struct host_needs *needs, struct err *e)
 static int report(const struct player *p, const struct replay_options *o, double seconds, FILE *out)
 {
     struct rusage usage;
-    char digest[64];
+    char digest[DIGEST_TEXT];
     static const char *const results[] = {
         [PLAYER_ENDED] = "identical",
         [PLAYER_CUT] = "identical up to where the recorder was killed",
@@ -128,8 +128,7 @@ static int report(const struct player *p, const struct replay_options *o, double
     };
 
     getrusage(RUSAGE_SELF, &usage);
-    snprintf(digest, sizeof digest, "%016llx-%016llx-%016llx", (unsigned long long)p->end.memory,
-             (unsigned long long)p->end.cpu, (unsigned long long)p->end.outputs);
+    digest_format(&p->end, digest);
     if (o->json) {
         json_t *j =
             json_pack("{s:s, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:s}", "result", results[p->status],
@@ -154,7 +153,8 @@ static int report(const struct player *p, const struct replay_options *o, double
     return p->status == PLAYER_DIVERGED ? STATUS_DIVERGED : STATUS_OK;
 }
 
-/* Play to the end; on a terminal, and when the guest's output is not shown there, say how far it is. */
+/* Play to the end; on a terminal, and when the guest's output is not shown there, say how far it
+ * is. */
 static int run_with_progress(struct player *p, const struct replay_options *o, bool show,
                              struct err *e)
 {

@@ -76,18 +76,20 @@ static void summarize(const struct run_options *o, const struct machine *m, enum
 {
     struct rusage usage;
     struct stat st;
+    char digest[DIGEST_TEXT];
 
     if (o->quiet)
         return;
     getrusage(RUSAGE_SELF, &usage);
+    digest_format(&stats->end, digest);
     long long bytes = o->record && stat(o->recording, &st) == 0 ? (long long)st.st_size : 0;
     if (o->json) {
         json_t *j = json_pack(
-            "{s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "end", end_reason_text(reason),
+            "{s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "end", end_reason_text(reason),
             "seconds", seconds, "exits", (json_int_t)m->stats.exits, "interrupts",
             (json_int_t)m->stats.interrupts, "forced", (json_int_t)m->stats.forced, "syncs",
             (json_int_t)stats->syncs, "events", (json_int_t)stats->events, "bytes",
-            (json_int_t)bytes, "max_rss_kib", (json_int_t)usage.ru_maxrss);
+            (json_int_t)bytes, "max_rss_kib", (json_int_t)usage.ru_maxrss, "digest", digest);
         json_dumpf(j, stderr, JSON_SORT_KEYS);
         fputc('\n', stderr);
         json_decref(j);
