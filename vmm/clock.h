@@ -23,11 +23,6 @@ enum clock_landing {
     LAND_FAILED,
 };
 
-/* What stands in kernel text instead of PAUSE (vmm/rdtsc_sites.h): a no-op that compilers do not use,
- * so that it still marks a loop that waits. */
-#define SPIN_NOP_0 0x48
-#define SPIN_NOP_1 0x90
-
 /*
  * Kernel text as it was when the machine started. A breakpoint is set at the sync point before the
  * forced one, so code that was rewritten in between (Linux patches itself while it boots) is no

@@ -109,9 +109,7 @@ static bool near_pause(struct vcpu *vcpu, uint64_t rip)
     uint8_t code[2 * NEAR_PAUSE];
     size_t n = insn_read(vcpu, rip - NEAR_PAUSE, code, sizeof code);
 
-    static const uint8_t pause[] = {0xf3, 0x90}, nop[] = {SPIN_NOP_0, SPIN_NOP_1};
-
-    return memmem(code, n, pause, sizeof pause) || memmem(code, n, nop, sizeof nop);
+    return memmem(code, n, "\xf3\x90", 2) != NULL;
 }
 
 /*

@@ -153,7 +153,6 @@ static void list_functions(const struct kallsyms *symbols, struct bytes *out)
 static int patch_kernel(struct machine *m, struct machine_boot *boot, struct err *e)
 {
     static const uint8_t rdtsc[2] = {0x0f, 0x31}, in[2] = {0xe5, RDTSC_PORT};
-    static const uint8_t pause[2] = {0xf3, 0x90}, nop[2] = {SPIN_NOP_0, SPIN_NOP_1};
     struct rdtsc_site *sites = calloc(RDTSC_MAX, sizeof *sites);
     struct cr4_site cr4[CR4_SITES_MAX];
     struct kallsyms *symbols = kallsyms_from_elf(boot->vmlinux, boot->vmlinux_len, e);
@@ -170,13 +169,6 @@ static int patch_kernel(struct machine *m, struct machine_boot *boot, struct err
             continue; /* RDTSCP is #UD in this CPU model */
         memcpy(at, in, sizeof in);
         boot->rdtsc_patched++;
-    }
-    if (rc == 0)
-        rc = pause_sites_in_elf(boot->vmlinux, boot->vmlinux_len, sites, RDTSC_MAX, &count, e);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        uint8_t *at = guest_memory_at(&m->vm.memory, sites[i].pa, sizeof nop);
-        if (at && !memcmp(at, pause, sizeof pause))
-            memcpy(at, nop, sizeof nop);
     }
     for (size_t i = 0; rc == 0 && i < cr4_count; i++) {
         void *immediate = guest_memory_at(&m->vm.memory, cr4[i].pa, sizeof cr4[i].patched);

@@ -90,31 +90,8 @@ size_t rdtsc_sites_find(const uint8_t *text, size_t len, uint64_t va, struct rdt
     return count;
 }
 
-size_t pause_sites_find(const uint8_t *text, size_t len, uint64_t va, struct rdtsc_site *out,
-                        size_t max)
-{
-    static const uint8_t pause[] = {0xf3, 0x90};
-    ZydisDecoder decoder = new_decoder();
-    size_t count = 0, candidates = 0;
-
-    for (const uint8_t *at = text; count < max && candidates < CANDIDATES_MAX; at++) {
-        at = memmem(at, len - (size_t)(at - text), pause, sizeof pause);
-        if (!at)
-            break;
-        candidates++;
-        size_t i = (size_t)(at - text);
-        if (is_instruction_start(&decoder, text, len, i))
-            out[count++] = (struct rdtsc_site){.va = va + i, .offset = i};
-    }
-    return count;
-}
-
-typedef size_t (*finder)(const uint8_t *text, size_t len, uint64_t va, struct rdtsc_site *out,
-                         size_t max);
-
-/* Apply a finder to all executable code of an ELF file. */
-static int sites_in_elf(const void *vmlinux, size_t len, finder find, struct rdtsc_site *out,
-                        size_t max, size_t *count, struct err *e)
+int rdtsc_sites_in_elf(const void *vmlinux, size_t len, struct rdtsc_site *out, size_t max,
+                       size_t *count, struct err *e)
 {
     struct elf_view elf;
     struct elf_extent code;
@@ -125,7 +102,8 @@ static int sites_in_elf(const void *vmlinux, size_t len, finder find, struct rdt
         return -1;
     while (*count < max && elf_next_code(&elf, &position, &code)) {
         struct rdtsc_site *found = out + *count;
-        size_t n = find(elf.bytes + code.offset, code.len, code.va, found, max - *count);
+        size_t n =
+            rdtsc_sites_find(elf.bytes + code.offset, code.len, code.va, found, max - *count);
 
         for (size_t i = 0; i < n; i++) {
             found[i].pa = code.pa ? code.pa + found[i].offset : 0;
@@ -134,18 +112,6 @@ static int sites_in_elf(const void *vmlinux, size_t len, finder find, struct rdt
         *count += n;
     }
     return 0;
-}
-
-int rdtsc_sites_in_elf(const void *vmlinux, size_t len, struct rdtsc_site *out, size_t max,
-                       size_t *count, struct err *e)
-{
-    return sites_in_elf(vmlinux, len, rdtsc_sites_find, out, max, count, e);
-}
-
-int pause_sites_in_elf(const void *vmlinux, size_t len, struct rdtsc_site *out, size_t max,
-                       size_t *count, struct err *e)
-{
-    return sites_in_elf(vmlinux, len, pause_sites_find, out, max, count, e);
 }
 
 /*

@@ -34,16 +34,6 @@ int rdtsc_sites_in_elf(const void *vmlinux, size_t len, struct rdtsc_site *out, 
                        size_t *count, struct err *e);
 
 /*
- * The same for PAUSE (F3 90). With one CPU there is nobody to be polite to, and in the emulated KVM
- * host each PAUSE of the guest leaves QEMU's execution loop and takes its big lock again, so that a
- * guest that spins starves the host's timers: the machine exchanges it for another no-op.
- */
-size_t pause_sites_find(const uint8_t *text, size_t len, uint64_t va, struct rdtsc_site *out,
-                        size_t max);
-int pause_sites_in_elf(const void *vmlinux, size_t len, struct rdtsc_site *out, size_t max,
-                       size_t *count, struct err *e);
-
-/*
  * Where kernel code chooses the CR4 that it runs with. To make RDTSC at CPL3 raise #GP from the
  * first process on, CR4.TSD (bit 2) must be set in the CR4 that the vCPU starts with, and every one
  * of these immediates replaced by `patched`. Later CR4 writes go through the kernel's per-CPU copy,
