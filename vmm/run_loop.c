@@ -420,8 +420,12 @@ static int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, str
         *wake = due < *wake ? due : *wake;
         return 0;
     }
-    if (vcpu_interruptible(&m->vcpu))
-        return force_point(m, e);
+    if (vcpu_interruptible(&m->vcpu)) {
+        int rc = force_point(m, e);
+        if (!m->at_sync && m->retry_ns < *wake) /* not here: the guest runs on until then */
+            *wake = m->retry_ns;
+        return rc;
+    }
     if (!m->window) { /* run until interrupts are on again, unseen by the recording */
         vcpu_want_window(&m->vcpu, true);
         m->forced_window = true;
@@ -487,7 +491,7 @@ static int run_once(struct machine *m, struct err *e)
     if (exit.kind == EXIT_WINDOW && m->forced_window) {
         vcpu_want_window(&m->vcpu, false);
         m->forced_window = false;
-        return force_point(m, e);
+        return force_point(m, e); /* if it is to be later, the next round sets the timer */
     }
     handle_sync(m, &exit);
     return 0;
