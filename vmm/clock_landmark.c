@@ -23,13 +23,17 @@
 #define CHOOSE_STEPS 24
 /* How many instructions with memory operands it passes over in the hope of one without. */
 #define CHOOSE_MEMORY_STEPS 6
-/* How far a PAUSE may be, and how far apart two looks at the same waiting loop, in bytes of code. */
+/* How far a PAUSE may be, and how far apart two looks at the same waiting loop, in bytes of code.
+ */
 #define NEAR_PAUSE 128
 #define NEAR_CODE  1024
-/* Kernel code is taken to wait when it is still in the same run of a small loop so many looks, so far
- * apart, later. */
+/* Kernel code is taken to wait when it is still in the same run of a small loop so many looks, so
+ * far apart, later. */
 #define WAITING_LOOKS 2
 #define WAITING_NS    400000ull
+/* String instructions: they are interrupted between iterations, but found again only at their ends.
+ */
+#define REPEATED (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE)
 /* Passes of the breakpoint before the comparison moves into the guest. */
 #define SLOW_PASSES 2
 /* Traces that the guest may leave, each teaching where it went, before traces are given up here. */
@@ -75,8 +79,16 @@ static enum clock_choice choose_near(struct vcpu *vcpu, const struct clock_host 
             return CLOCK_LATER;
         if (take(vcpu, host, steps < CHOOSE_MEMORY_STEPS ? SITE_GOOD : SITE_MEMORY, landmark))
             return CLOCK_CHOSEN;
-        if (!insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) ||
-            site_quality(m, &insn, vcpu->regs, &sregs) == SITE_UNSUITABLE)
+        if (!insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn))
+            return CLOCK_LATER;
+        if (insn.info.attributes & REPEATED) {
+            enum clock_choice behind =
+                return_site_run_to(vcpu, host, insn.va + insn.info.length, exit, e);
+            if (behind != CLOCK_CHOSEN)
+                return behind;
+            continue;
+        }
+        if (site_quality(m, &insn, vcpu->regs, &sregs) == SITE_UNSUITABLE)
             return CLOCK_LATER;
         vcpu_step(vcpu, true);
         int rc = vcpu_run(vcpu, exit, e);
@@ -91,7 +103,8 @@ static enum clock_choice choose_near(struct vcpu *vcpu, const struct clock_host 
     return CLOCK_LATER;
 }
 
-/* Whether the vCPU is still in the same run of the loop: nothing changed but what the loop changes. */
+/* Whether the vCPU is still in the same run of the loop: nothing changed but what the loop changes.
+ */
 static bool still_in(const struct small_loop *loop, const struct kvm_regs *then,
                      const struct kvm_regs *now)
 {
@@ -113,9 +126,10 @@ static bool near_pause(struct vcpu *vcpu, uint64_t rip)
 }
 
 /*
- * Kernel code that only waits stays in one small loop, or near a PAUSE: passes of that are told apart
- * inside the guest (vmm/trace.h). Kernel code that works passes any place of its loops too often and
- * in too many ways; it soon comes to a sync point by itself. When false, *otherwise says why.
+ * Kernel code that only waits stays in one small loop, or near a PAUSE: passes of that are told
+ * apart inside the guest (vmm/trace.h). Kernel code that works passes any place of its loops too
+ * often and in too many ways; it soon comes to a sync point by itself. When false, *otherwise says
+ * why.
  */
 static bool is_waiting(struct vcpu *vcpu, const struct clock_host *host, struct vcpu_exit *exit,
                        enum clock_choice *otherwise, struct err *e)

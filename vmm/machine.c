@@ -155,11 +155,12 @@ static int patch_kernel(struct machine *m, struct machine_boot *boot, struct err
     static const uint8_t rdtsc[2] = {0x0f, 0x31}, in[2] = {0xe5, RDTSC_PORT};
     struct rdtsc_site *sites = calloc(RDTSC_MAX, sizeof *sites);
     struct cr4_site cr4[CR4_SITES_MAX];
-    struct kallsyms *symbols = kallsyms_from_elf(boot->vmlinux, boot->vmlinux_len, e);
+    struct err no_symbols; /* a kernel without symbols is fine */
+    struct kallsyms *symbols = kallsyms_from_elf(boot->vmlinux, boot->vmlinux_len, &no_symbols);
     size_t count = 0, cr4_count = 0;
     int rc;
 
-    assert(sites); /* a kernel without symbols (symbols == NULL) is fine */
+    assert(sites);
     rc = rdtsc_sites_in_elf(boot->vmlinux, boot->vmlinux_len, sites, RDTSC_MAX, &count, e);
     if (rc == 0)
         rc = cr4_sites_in_elf(boot->vmlinux, boot->vmlinux_len, symbols, cr4, &cr4_count, e);

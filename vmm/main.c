@@ -113,7 +113,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN); /* write errors are seen where they happen */
     signal(SIGXFSZ, SIG_IGN);
     int status = dispatch(argc, argv, &e);
-    if (e.text[0])
+    if (e.text[0] && status != STATUS_OK)
         fprintf(stderr, "dittovm: %s\n", e.text);
     if (fflush(stdout) != 0 && status == STATUS_OK)
         status = STATUS_ERROR;

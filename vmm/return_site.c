@@ -15,6 +15,8 @@
  * loop, where replay would pass it too often. */
 #define WAIT_NS  8000000ull
 #define QUICK_NS 2000000ull
+/* How long the end of an instruction that repeats itself is waited for. */
+#define RUN_TO_NS 200000000ull
 
 struct return_site {
     uint64_t va;
@@ -131,7 +133,7 @@ static struct return_site *find_hit(struct vcpu *vcpu, const struct vcpu_exit *e
 }
 
 static enum clock_choice run_armed(struct vcpu *vcpu, struct return_site *sites, unsigned count,
-                                   struct vcpu_exit *exit, struct err *e)
+                                   uint64_t quick_ns, struct vcpu_exit *exit, struct err *e)
 {
     for (unsigned live = count; live; live--) {
         if (vcpu_run(vcpu, exit, e) < 0)
@@ -141,7 +143,7 @@ static enum clock_choice run_armed(struct vcpu *vcpu, struct return_site *sites,
         struct return_site *hit = find_hit(vcpu, exit, sites, count);
         if (!hit)
             return CLOCK_EXITED;
-        bool quick = now_ns() - hit->armed_ns < QUICK_NS;
+        bool quick = now_ns() - hit->armed_ns < quick_ns;
         struct kvm_regs regs = *vcpu->regs;
         regs.rip = hit->va;
         disarm(hit);
@@ -163,8 +165,27 @@ enum clock_choice return_site_run(struct vcpu *vcpu, const struct clock_host *ho
     for (unsigned i = 0; i < count; i++)
         arm(&sites[i]);
     host->kick_after(host->opaque, WAIT_NS);
-    enum clock_choice choice = run_armed(vcpu, sites, count, exit, e);
+    enum clock_choice choice = run_armed(vcpu, sites, count, QUICK_NS, exit, e);
     for (unsigned i = 0; i < count; i++)
         disarm(&sites[i]);
+    return choice;
+}
+
+enum clock_choice return_site_run_to(struct vcpu *vcpu, const struct clock_host *host, uint64_t va,
+                                     struct vcpu_exit *exit, struct err *e)
+{
+    const struct guest_memory *m = &vcpu->vm->memory;
+    struct return_site site = {.va = va};
+    struct kvm_sregs sregs;
+    struct translation t;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    site.at = walk(m, sregs.cr3, va, &t) ? guest_memory_at(m, t.gpa, 1) : NULL;
+    if (!site.at || sregs.ss.dpl != 0)
+        return CLOCK_LATER;
+    arm(&site);
+    host->kick_after(host->opaque, RUN_TO_NS);
+    enum clock_choice choice = run_armed(vcpu, &site, 1, 0, exit, e);
+    disarm(&site);
     return choice;
 }
