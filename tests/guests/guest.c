@@ -18,7 +18,9 @@
 #define VECTOR_LEAVE 0x80
 
 #define PTE_PRESENT 1u
+#define PTE_WRITE   2u
 #define PTE_USER    4u
+#define CODE_PAGE   0x200000u
 #define PTE_LARGE   0x80u
 
 struct interrupt_frame;
@@ -184,7 +186,7 @@ static void load_gdt(void)
     __asm__ volatile("lgdt %0\n\tltr %w1" : : "m"(pointer), "r"(TSS));
 }
 
-/* Give CPL3 all that is mapped. */
+/* Give CPL3 all that is mapped; code cannot be written, as in any operating system. */
 static void open_pages(uint64_t table, unsigned level)
 {
     uint64_t *entries = (uint64_t *)table;
@@ -193,6 +195,8 @@ static void open_pages(uint64_t table, unsigned level)
         if (!(entries[i] & PTE_PRESENT))
             continue;
         entries[i] |= PTE_USER;
+        if (level == 2 && (entries[i] & 0x000fffffffe00000ull) == CODE_PAGE)
+            entries[i] &= ~(uint64_t)PTE_WRITE;
         if (level > 2 || (level == 2 && !(entries[i] & PTE_LARGE)))
             open_pages(entries[i] & 0x000ffffffffff000ull, level - 1);
     }
