@@ -50,13 +50,17 @@ run_unit() {
     done
 }
 
+# Unit tests that look into a real kernel take the disk image's, if there is one.
+if [ -z "${DITTO_TEST_VMLINUZ:-}" ] && [ -e "$IMAGE" ] && image_file '^vmlinuz-' "$log/vmlinuz"; then
+    export DITTO_TEST_VMLINUZ=$log/vmlinuz
+fi
 start=$SECONDS
 for suite; do
     case $suite in
     unit) run_unit "$BUILD" '' ;;
     asan) run_unit build-asan 'asan ' ;;
     cli) run cli 1500 bats --tap tests/cli ;;
-    guests) run guests 1200 tests/guests/run.sh ;;
+    guests) run guests 2400 tests/guests/run.sh ;;
     *)
         echo "run-all: no suite '$suite' (see the head of this file)" >&2
         exit 2

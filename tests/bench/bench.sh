@@ -68,13 +68,10 @@ run_ditto() {
 
 # The image's own kernel, initrd and command line, for QEMU.
 extract_boot_files() {
-    local fs="$IMAGE?offset=1048576" version
-    version=$(debugfs -R 'ls -p /boot' "$fs" 2>/dev/null | sed -n 's|.*/vmlinuz-\([^/]*\)/.*|\1|p')
-    debugfs -R "dump /boot/vmlinuz-$version vmlinuz" "$fs" 2>/dev/null
-    debugfs -R "dump /boot/initrd.img-$version initrd" "$fs" 2>/dev/null
-    debugfs -R "cat /boot/grub/grub.cfg" "$fs" 2>/dev/null |
-        sed -n "s|.*linux[ 	]*/boot/vmlinuz-$version ||p" >cmdline
-    [ -s vmlinuz ] && [ -s initrd ] && [ -s cmdline ]
+    image_file '^vmlinuz-' vmlinuz && image_file '^initrd.img-' initrd || return 1
+    debugfs -R "cat /boot/grub/grub.cfg" "$IMAGE?offset=1048576" 2>/dev/null |
+        sed -n 's|.*linux[ 	]*/boot/vmlinuz-[^ ]* ||p' >cmdline
+    [ -s cmdline ]
 }
 
 # qemu WORKLOAD WHAT ICOUNT...: one run to power-off.

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What the shell tests share. Sourced; expects the source tree as $tree.
 DITTO=${DITTO:-$tree/dittovm}
 ASAN_DITTO=${ASAN_DITTO:-$tree/build-asan/dittovm}
@@ -28,4 +29,13 @@ keep_failed() {
 # commented FILE...: the end of each file as TAP comments.
 commented() {
     tail -n 40 "$@" 2>/dev/null | tr -d '\r' | sed 's/^/#   /'
+}
+
+# image_file PATTERN OUT: copies the file of /boot whose name fits the pattern out of the disk image.
+image_file() {
+    local fs="$IMAGE?offset=1048576" name
+    name=$(PATH=$PATH:/sbin:/usr/sbin debugfs -R 'ls -p /boot' "$fs" 2>/dev/null |
+        awk -F/ -v pattern="$1" '$6 ~ pattern { print $6 }' | tail -n 1)
+    [ -n "$name" ] &&
+        PATH=$PATH:/sbin:/usr/sbin debugfs -R "dump /boot/$name $2" "$fs" 2>/dev/null && [ -s "$2" ]
 }
