@@ -29,8 +29,8 @@ struct translation {
 /* Translate va under the page table root cr3. False when it is not canonical or not mapped. */
 bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct translation *out);
 
-/* Read or write len bytes at va, across pages; returns the bytes done before the first unmapped or
- * non-RAM one. Writing goes straight to memory: it is for the VMM's own patches only. */
+/* Read len bytes at va, across pages; returns the bytes done before the first unmapped or
+ * non-RAM one. */
 size_t walk_read(const struct guest_memory *m, uint64_t cr3, uint64_t va, void *data, size_t len);
 
 #endif

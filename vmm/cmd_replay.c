@@ -54,16 +54,6 @@ static void on_signal(int signal)
         player_interrupt(playing);
 }
 
-static void catch_signals(void)
-{
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-    struct sigaction action = {.sa_handler = on_signal};
-
-    sigemptyset(&action.sa_mask);
-    for (unsigned i = 0; i < sizeof signals / sizeof *signals; i++)
-        sigaction(signals[i], &action, NULL);
-}
-
 static int parse(struct replay_options *o, int argc, char **argv, struct err *e)
 {
     static const struct option options[] = {
@@ -188,7 +178,7 @@ static int play(struct recording *recording, const struct replay_options *o, boo
         p.console_opaque = console;
     }
     playing = &p;
-    catch_signals();
+    command_catch_signals(on_signal);
     int rc = run_with_progress(&p, o, show, e);
     playing = NULL;
     console_close(console);

@@ -24,16 +24,6 @@ static void on_signal(int signal)
         machine_stop(running);
 }
 
-static void catch_signals(void)
-{
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-    struct sigaction action = {.sa_handler = on_signal};
-
-    sigemptyset(&action.sa_mask);
-    for (unsigned i = 0; i < sizeof signals / sizeof *signals; i++)
-        sigaction(signals[i], &action, NULL);
-}
-
 /* What a recording says about itself, as JSON text (the caller frees it). */
 static char *describe(const struct run_options *o, const struct run_sources *s,
                       const struct machine *m, const struct machine_boot *boot)
@@ -152,7 +142,7 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
     int rc = o->record && !recorder ? -1 : 0;
     if (rc == 0) {
         running = &m;
-        catch_signals();
+        command_catch_signals(on_signal);
         rc = run_machine(&m, recorder, &reason, &stats, e);
         running = NULL;
     }

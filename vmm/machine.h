@@ -34,7 +34,6 @@ struct machine_config {
     size_t kernel_len, initrd_len;
     const char *command_line;
     struct disk *disk; /* may be NULL; stays the caller's */
-    bool disk_readonly;
     uint64_t grace_ns; /* how long an interrupt waits for a sync point before one is forced */
     uint64_t
         digest_ns; /* how often all memory is digested into the recording; 0: at the end only */
