@@ -8,7 +8,8 @@ bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct transl
 
     if ((int64_t)(va << 16) >> 16 != (int64_t)va)
         return false;
-    *out = (struct translation){.user = true, .writable = true, .executable = true};
+    *out =
+        (struct translation){.user = true, .writable = true, .executable = true, .accessed = true};
     for (unsigned shift = 39;; shift -= 9) {
         const uint64_t *entry = guest_memory_at(m, table + ((va >> shift) & 511) * 8, 8);
         if (!entry || !(*entry & PTE_PRESENT))
@@ -16,12 +17,29 @@ bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct transl
         out->user &= (*entry & PTE_USER) != 0;
         out->writable &= (*entry & PTE_WRITE) != 0;
         out->executable &= !(*entry & PTE_NX);
+        out->accessed &= (*entry & PTE_ACCESSED) != 0;
         if (shift == 12 || (shift < 39 && (*entry & PTE_LARGE))) {
             out->page_size = 1ull << shift;
             uint64_t in_page = va & (out->page_size - 1);
             out->gpa = (*entry & PTE_ADDRESS & ~(out->page_size - 1)) | in_page;
             return true;
         }
+        table = *entry & PTE_ADDRESS;
+    }
+}
+
+void walk_touch(const struct guest_memory *m, uint64_t cr3, uint64_t va)
+{
+    uint64_t table = cr3 & PTE_ADDRESS;
+    struct translation t;
+
+    if (!walk(m, cr3, va, &t) || t.accessed)
+        return;
+    for (unsigned shift = 39;; shift -= 9) {
+        uint64_t *entry = guest_memory_at(m, table + ((va >> shift) & 511) * 8, 8);
+        *entry |= PTE_ACCESSED;
+        if (shift == 12 || (shift < 39 && (*entry & PTE_LARGE)))
+            return;
         table = *entry & PTE_ADDRESS;
     }
 }

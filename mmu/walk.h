@@ -15,6 +15,7 @@ struct translation {
     uint64_t gpa;
     uint64_t page_size; /* 4 KiB, 2 MiB or 1 GiB */
     bool user, writable, executable;
+    bool accessed; /* at every level */
 };
 
 #define PTE_PRESENT  0x001ull
@@ -28,6 +29,9 @@ struct translation {
 
 /* Translate va under the page table root cr3. False when it is not canonical or not mapped. */
 bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct translation *out);
+
+/* Set the Accessed bits as the CPU does when it uses va; nothing when it is not mapped. */
+void walk_touch(const struct guest_memory *m, uint64_t cr3, uint64_t va);
 
 /* Read len bytes at va, across pages; returns the bytes done before the first unmapped or
  * non-RAM one. */

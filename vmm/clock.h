@@ -26,12 +26,14 @@ enum clock_landing {
 /*
  * Kernel text as it was when the machine started. A breakpoint is set at the sync point before the
  * forced one, so code that was rewritten in between (Linux patches itself while it boots) is no
- * place for it: inside these ranges only code that is still as it was is chosen.
+ * place for it: inside these ranges only code that is still as it was is chosen. That holds for the
+ * kernel's own addresses; memory it has freed (its start-up code) may hold anything by now, which is
+ * seen at other addresses.
  */
 #define STABLE_RANGES 8
 struct stable_code {
     struct {
-        uint64_t gpa, len;
+        uint64_t va, gpa, len;
         uint8_t *bytes; /* owned */
     } range[STABLE_RANGES];
     unsigned count;

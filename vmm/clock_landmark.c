@@ -36,8 +36,6 @@
 #define REPEATED (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE)
 /* Passes of the breakpoint before the comparison moves into the guest. */
 #define SLOW_PASSES 2
-/* Traces that the guest may leave, each teaching where it went, before traces are given up here. */
-#define TRACE_TRIES 12
 
 /* ---- recording ---- */
 
@@ -54,7 +52,7 @@ static bool take(struct vcpu *vcpu, const struct clock_host *host, enum site_qua
     if (!vcpu_interruptible(vcpu) || !insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) ||
         !walk(m, sregs.cr3, insn.va, &t) || !guest_memory_at(m, t.gpa, 1) ||
         site_quality(m, &insn, vcpu->regs, &sregs) < least ||
-        !code_is_stable(&host->stable, t.gpa, insn.bytes, insn.info.length))
+        !code_is_stable(&host->stable, insn.va, t.gpa, insn.bytes, insn.info.length))
         return false;
     memset(l, 0, sizeof *l);
     l->gpa = t.gpa;
@@ -189,10 +187,9 @@ struct landing {
     const struct landmark *l;
     uint8_t *site; /* host address of the first byte of the instruction */
     struct landing_stats *stats;
-    struct trace_filter filter;
     const volatile bool *interrupted;
-    struct kvm_regs last; /* registers at the previous pass */
-    unsigned passes, traces_left;
+    uint64_t last[REG_COUNT]; /* registers at the previous pass */
+    unsigned passes;
 };
 
 static void arm(struct landing *g)
@@ -204,38 +201,6 @@ static void disarm(struct landing *g)
 {
     if (*g->site == HLT)
         *g->site = g->l->code[0];
-}
-
-/* The vCPU stopped at our HLT, in the guest's code or in the trace. On true, *regs and *sregs are
- * the state of the code at the site (for user code: from the exception frame), with RIP on the
- * site. */
-static bool at_site(struct landing *g, const struct vcpu_exit *exit, struct kvm_regs *regs,
-                    struct kvm_sregs *sregs, bool *from_trace)
-{
-    uint64_t site = g->l->regs[REGISTER_RIP];
-    struct exception_frame frame;
-
-    if (exit->kind != EXIT_HLT)
-        return false;
-    *regs = *g->vcpu->regs;
-    vcpu_get_sregs(g->vcpu, sregs);
-    if (g->l->cpl == 0) {
-        if (sregs->ss.dpl != 0 || trace_filter_original(&g->filter, regs->rip - 1) != site)
-            return false;
-        *from_trace = regs->rip - 1 != site;
-        regs->rip = site;
-        return true;
-    }
-    if (!gphook_hit(g->vcpu, g->hook, exit, &frame) || (frame.cs & 3) != 3 ||
-        trace_filter_original(&g->filter, frame.rip) != site)
-        return false;
-    *from_trace = frame.rip != site;
-    regs->rip = site;
-    regs->rsp = frame.rsp;
-    regs->rflags = frame.rflags & ~RFLAGS_RF;
-    sregs->cs = g->l->cs;
-    sregs->ss = g->l->ss;
-    return true;
 }
 
 /* Bring the vCPU itself to the site, as if the breakpoint had never been there. */
@@ -276,50 +241,89 @@ static enum clock_landing step_over(struct landing *g, const struct kvm_regs *re
     return LANDED;
 }
 
-/* What can tell the passes apart: registers, or else memory words, that now have another value than
- * at the forced point. Those that did not change since the last pass come first: an outer loop's
- * counter says no for the whole of the inner loop. */
+static bool is_false(const struct landing *g, const struct trace_condition *c,
+                     const struct kvm_regs *regs)
+{
+    uint64_t value = c->value;
+
+    if (!c->memory)
+        return ((const uint64_t *)regs)[c->reg] != c->value;
+    return walk_read(&g->vcpu->vm->memory, g->l->cr3, c->va, &value, 8) == 8 && value != c->value;
+}
+
+/* What a fault would leave on the stack of kernel code could be seen: only what is always mapped is
+ * looked at there. */
+static bool may_look_at(const struct landing *g, uint64_t va)
+{
+    return g->l->cpl == 3 || va >> 63;
+}
+
+/*
+ * What the passes are told apart by: registers, flags and memory words. The first is one that is
+ * false now, if possible one that did not change since the last pass: an outer loop's counter says
+ * no for the whole of the inner loop. 0 when nothing is false now: the stack or the FPU must be
+ * compared.
+ */
 static unsigned find_conditions(const struct landing *g, const struct kvm_regs *regs,
                                 struct trace_condition out[TRACE_CONDITIONS])
 {
-    const uint64_t *now = (const uint64_t *)regs, *last = (const uint64_t *)&g->last;
-    unsigned count = 0;
+    const uint64_t *now = (const uint64_t *)regs;
+    unsigned count = 0, first = 0, best = 0;
 
-    for (unsigned changed = 0; changed < 2; changed++)
-        for (unsigned reg = 0; reg < 16 && count < TRACE_CONDITIONS; reg++)
-            if (now[reg] != g->l->regs[reg] && (now[reg] != last[reg]) == changed)
-                out[count++] = (struct trace_condition){.reg = reg, .value = g->l->regs[reg]};
-    for (unsigned i = 0; i < g->l->probes && !count; i++) {
-        const struct memory_probe *probe = &g->l->probe[i];
-        uint64_t value;
-        if (walk_read(&g->vcpu->vm->memory, g->l->cr3, probe->va, &value, 8) == 8 &&
-            value != probe->value && (probe->va & (PAGE_BYTES - 1)) <= PAGE_BYTES - 8)
-            out[count++] =
-                (struct trace_condition){.memory = true, .va = probe->va, .value = probe->value};
+    _Static_assert(REG_COUNT + LANDMARK_PROBES <= TRACE_CONDITIONS, "all fit");
+    for (unsigned reg = 0; reg < REG_COUNT; reg++)
+        if (reg != REGISTER_RIP)
+            out[count++] = (struct trace_condition){.reg = reg, .value = g->l->regs[reg]};
+    for (unsigned i = 0; i < g->l->probes; i++)
+        if (may_look_at(g, g->l->probe[i].va))
+            out[count++] = (struct trace_condition){
+                .memory = true, .va = g->l->probe[i].va, .value = g->l->probe[i].value};
+    for (unsigned i = 0; i < count; i++) {
+        unsigned score = !is_false(g, &out[i], regs)                  ? 0
+                         : out[i].memory || out[i].reg > REGISTER_RIP ? 1
+                         : now[out[i].reg] != g->last[out[i].reg]     ? 2
+                                                                      : 3;
+        if (score > best) {
+            best = score;
+            first = i;
+        }
     }
-    return count;
+    struct trace_condition quick = out[first];
+    out[first] = out[0];
+    out[0] = quick;
+    return best ? count : 0;
 }
 
 /* Move the comparison into the guest, if that is possible here. */
-static bool start_filter(struct landing *g, const struct kvm_regs *regs,
-                         const struct kvm_sregs *sregs)
+static bool start_trace(struct landing *g, const struct kvm_regs *regs,
+                        const struct kvm_sregs *sregs)
 {
     struct trace_condition conditions[TRACE_CONDITIONS];
     unsigned count = find_conditions(g, regs, conditions);
 
-    if (!count || sregs->cr3 != g->l->cr3)
+    if (!count)
         return false;
     disarm(g); /* the trace is a copy of the guest's code, not of our breakpoint */
-    bool started = trace_filter_start(&g->filter, g->vcpu, g->hook, regs, sregs, conditions, count);
+    bool started = trace_start(g->vcpu, g->hook, regs, sregs, conditions, count);
     arm(g);
     return started;
 }
 
+/* The breakpoint was hit in another mapping of the page, or in another process. */
+static bool is_elsewhere(struct landing *g, const struct kvm_regs *regs,
+                         const struct kvm_sregs *sregs)
+{
+    struct translation t;
+
+    return (regs->rip != g->l->regs[REGISTER_RIP] || sregs->cr3 != g->l->cr3) &&
+           walk(&g->vcpu->vm->memory, sregs->cr3, regs->rip, &t) && t.gpa == g->l->gpa;
+}
+
 static enum clock_landing land_armed(struct landing *g, struct vcpu_exit *exit, struct err *e)
 {
+    const struct landmark *l = g->l;
     struct kvm_regs regs;
     struct kvm_sregs sregs;
-    bool from_trace;
 
     for (;;) {
         if (vcpu_run(g->vcpu, exit, e) < 0)
@@ -329,22 +333,28 @@ static enum clock_landing land_armed(struct landing *g, struct vcpu_exit *exit, 
             return LAND_STOPPED;
         if (exit->kind == EXIT_KICK)
             continue;
-        if (trace_filter_handle(&g->filter, exit))
+        enum trace_verdict verdict = trace_exit(g->vcpu, exit, &regs, &sregs);
+        if (verdict == TRACE_RUN_ON)
             continue;
-        if (!at_site(g, exit, &regs, &sregs, &from_trace))
+        if (verdict == TRACE_OTHER &&
+            !gphook_breakpoint(g->vcpu, g->hook, exit, l->cpl, &l->cs, &l->ss, &regs, &sregs))
             return LAND_MISSED;
-        if (g->filter.active && !from_trace)
-            g->traces_left++; /* it came back by another way than the trace */
-        trace_filter_stop(&g->filter);
-        if (fingerprint_matches(g->vcpu, &regs, &sregs, g->l)) {
-            stand_at_site(g, &regs, &sregs);
-            return LANDED;
+        if (verdict == TRACE_OTHER && l->cpl == 0)
+            trace_stop(g->vcpu); /* what ran outside the trace may have changed the code */
+        if (!is_elsewhere(g, &regs, &sregs)) {
+            if (regs.rip != l->regs[REGISTER_RIP])
+                return LAND_MISSED;
+            if (fingerprint_matches(g->vcpu, &regs, &sregs, l)) {
+                trace_stop(g->vcpu);
+                stand_at_site(g, &regs, &sregs);
+                return LANDED;
+            }
+            bool tracing = ++g->passes >= SLOW_PASSES && start_trace(g, &regs, &sregs);
+            memcpy(g->last, &regs, sizeof g->last);
+            if (tracing)
+                continue;
         }
-        bool filtering = ++g->passes >= SLOW_PASSES && g->traces_left < TRACE_TRIES &&
-                         start_filter(g, &regs, &sregs);
-        g->last = regs;
-        if (filtering)
-            continue;
+        trace_stop(g->vcpu);
         enum clock_landing stepped = step_over(g, &regs, &sregs, exit, e);
         if (stepped != LANDED)
             return stepped;
@@ -357,8 +367,14 @@ static enum clock_landing land(struct vcpu *vcpu, const struct gp_hook *hook,
                                struct err *e)
 {
     struct landing g = {
-        .vcpu = vcpu, .hook = hook, .l = landmark, .stats = stats, .interrupted = interrupted};
+        .vcpu = vcpu,
+        .hook = hook,
+        .l = landmark,
+        .stats = stats,
+        .interrupted = interrupted,
+    };
 
+    memcpy(g.last, vcpu->regs, sizeof g.last);
     g.site = guest_memory_at(&vcpu->vm->memory, landmark->gpa, 1);
     if (!g.site)
         return fail(e, "it lies outside memory");
@@ -367,7 +383,7 @@ static enum clock_landing land(struct vcpu *vcpu, const struct gp_hook *hook,
     stats->landings++;
     arm(&g);
     enum clock_landing result = land_armed(&g, exit, e);
-    trace_filter_stop(&g.filter);
+    trace_stop(vcpu);
     disarm(&g);
     return result;
 }

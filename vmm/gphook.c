@@ -106,6 +106,30 @@ bool gphook_hit(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu
            !(frame->cs >> 16) && !(frame->ss >> 16) && (frame->rflags & 2);
 }
 
+bool gphook_breakpoint(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu_exit *exit,
+                       unsigned cpl, const struct kvm_segment *cs, const struct kvm_segment *ss,
+                       struct kvm_regs *regs, struct kvm_sregs *sregs)
+{
+    struct exception_frame frame;
+
+    if (exit->kind != EXIT_HLT)
+        return false;
+    *regs = *vcpu->regs;
+    vcpu_get_sregs(vcpu, sregs);
+    if (cpl == 0) {
+        regs->rip--;
+        return sregs->ss.dpl == 0 && vcpu->regs->rip != hook->rip + 1;
+    }
+    if (!gphook_hit(vcpu, hook, exit, &frame) || (frame.cs & 3) != 3)
+        return false;
+    regs->rip = frame.rip;
+    regs->rsp = frame.rsp;
+    regs->rflags = frame.rflags & ~RFLAGS_RF;
+    sregs->cs = *cs;
+    sregs->ss = *ss;
+    return true;
+}
+
 enum trap_kind gphook_classify(struct vcpu *vcpu, const struct exception_frame *frame)
 {
     uint8_t code[3] = {0};

@@ -32,6 +32,15 @@ bool gphook_prepare(struct vcpu *vcpu, struct gp_hook *hook, uint64_t *gate_gpa,
 bool gphook_hit(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu_exit *exit,
                 struct exception_frame *frame);
 
+/*
+ * Code at CPL `cpl` executed a HLT byte, as far as this exit tells: at CPL0 it exits by itself, at
+ * CPL3 by way of the hook. On true, *regs and *sregs are the state of that code, with RIP on the
+ * HLT; cs and ss are what user code has loaded (not looked at for CPL0).
+ */
+bool gphook_breakpoint(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu_exit *exit,
+                       unsigned cpl, const struct kvm_segment *cs, const struct kvm_segment *ss,
+                       struct kvm_regs *regs, struct kvm_sregs *sregs);
+
 /* What the faulting instruction was, which decides how the trap is finished. */
 enum trap_kind {
     TRAP_RDTSC, /* emulate it with a value from the recorder */

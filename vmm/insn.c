@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "mmu/walk.h"
 
@@ -26,12 +27,21 @@ static const ZydisDecoder *decoder(void)
     return &d;
 }
 
+bool insn_decode_bytes(uint64_t va, const uint8_t *bytes, size_t len, struct insn *out)
+{
+    assert(len <= INSN_MAX);
+    out->va = va;
+    out->available = len;
+    memcpy(out->bytes, bytes, len);
+    return len && ZYAN_SUCCESS(ZydisDecoderDecodeFull(decoder(), out->bytes, len, &out->info,
+                                                      out->operands));
+}
+
 bool insn_decode(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct insn *out)
 {
-    out->va = va;
-    out->available = walk_read(m, cr3, va, out->bytes, INSN_MAX);
-    return out->available && ZYAN_SUCCESS(ZydisDecoderDecodeFull(
-                                 decoder(), out->bytes, out->available, &out->info, out->operands));
+    uint8_t bytes[INSN_MAX];
+
+    return insn_decode_bytes(va, bytes, walk_read(m, cr3, va, bytes, INSN_MAX), out);
 }
 
 void insn_format(const struct guest_memory *m, uint64_t cr3, uint64_t va, char *text, size_t size)

@@ -25,7 +25,11 @@ size_t insn_read(struct vcpu *vcpu, uint64_t va, void *data, size_t len);
  * an instruction. */
 bool insn_decode(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct insn *out);
 
-/* Intel syntax of the instruction at va, for reports; "(bad)" or "(unmapped)" when there is none. */
+/* The same of up to INSN_MAX bytes that were read before. */
+bool insn_decode_bytes(uint64_t va, const uint8_t *bytes, size_t len, struct insn *out);
+
+/* Intel syntax of the instruction at va, for reports; "(bad)" or "(unmapped)" when there is none.
+ */
 void insn_format(const struct guest_memory *m, uint64_t cr3, uint64_t va, char *text, size_t size);
 
 /* The 64-bit value of a general register of any width (its full register), RIP excluded. */

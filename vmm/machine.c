@@ -197,6 +197,7 @@ static int remember_code(struct machine *m, const struct machine_boot *boot, str
         if (!copy)
             continue;
         memcpy(copy, text, code.len);
+        m->clock_host.stable.range[m->clock_host.stable.count].va = code.va;
         m->clock_host.stable.range[m->clock_host.stable.count].gpa = code.pa;
         m->clock_host.stable.range[m->clock_host.stable.count].len = code.len;
         m->clock_host.stable.range[m->clock_host.stable.count++].bytes = copy;

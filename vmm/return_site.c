@@ -33,12 +33,13 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-bool code_is_stable(const struct stable_code *stable, uint64_t gpa, const uint8_t *code,
-                    uint64_t len)
+bool code_is_stable(const struct stable_code *stable, uint64_t va, uint64_t gpa,
+                    const uint8_t *code, uint64_t len)
 {
     for (unsigned i = 0; i < stable->count; i++) {
         uint64_t offset = gpa - stable->range[i].gpa;
-        if (gpa >= stable->range[i].gpa && offset + len <= stable->range[i].len)
+        if (gpa >= stable->range[i].gpa && offset + len <= stable->range[i].len &&
+            va - stable->range[i].va == offset)
             return !memcmp(stable->range[i].bytes + offset, code, len);
     }
     return true;
@@ -70,7 +71,7 @@ static bool examine(struct vcpu *vcpu, const struct clock_host *host, uint64_t c
     if (va < 1ull << 63 || !walk(m, cr3, va, &t) || !t.executable || t.user ||
         !follows_call(m, cr3, va) || !insn_decode(m, cr3, va, &insn) ||
         site_quality(m, &insn, vcpu->regs, &sregs) != SITE_GOOD ||
-        !code_is_stable(&host->stable, t.gpa, insn.bytes, insn.info.length))
+        !code_is_stable(&host->stable, va, t.gpa, insn.bytes, insn.info.length))
         return false;
     *out = (struct return_site){.va = va, .at = guest_memory_at(m, t.gpa, 1)};
     return out->at != NULL;

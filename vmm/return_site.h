@@ -20,8 +20,9 @@ enum clock_choice return_site_run(struct vcpu *vcpu, const struct clock_host *ho
 enum clock_choice return_site_run_to(struct vcpu *vcpu, const struct clock_host *host, uint64_t va,
                                      struct vcpu_exit *exit, struct err *e);
 
-/* Whether code was there at the last sync point already, as far as can be told. */
-bool code_is_stable(const struct stable_code *stable, uint64_t gpa, const uint8_t *code,
-                    uint64_t len);
+/* Whether code (at va, which is mapped to gpa) was there at the last sync point already, as far as
+ * can be told. */
+bool code_is_stable(const struct stable_code *stable, uint64_t va, uint64_t gpa,
+                    const uint8_t *code, uint64_t len);
 
 #endif

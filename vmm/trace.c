@@ -1,115 +1,142 @@
-/* Putting a trace in place and taking it away: see vmm/trace.h. */
-#include "vmm/trace.h"
-
+/* Putting a trace in place and taking it away: see vmm/trace.h and vmm/trace_code.h. */
 #include <assert.h>
-#include <errno.h>
 #include <linux/kvm.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 
 #include "mmu/walk.h"
+#include "vmm/trace_code.h"
 
 #define HLT 0xf4
-/* The pages of the trace: above all RAM, below the 39 physical address bits of ditto-v1. */
+/* The pages of the trace: above all RAM, below the 39 physical address bits of ditto-v1. The first
+ * three are page tables. */
 #define REGION_GPA   0x7f00000000ull
-#define REGION_BYTES (TRACE_TABLE_BYTES + TRACE_MAPPED)
+#define TABLE_BYTES  (3 * PAGE_BYTES)
+#define REGION_BYTES (TABLE_BYTES + TRACE_BYTES)
 #define REGION_SLOT  2
 #define LARGE_PAGE   (2ull << 20)
-/* How far from the site the trace may lie: rel32 less the size of everything. */
-#define REACH   ((2ull << 30) - 4 * LARGE_PAGE)
-#define CR3_PWT 8ull
+#define CR3_PWT      8ull
+/* The vectors by which code gets into its kernel: exceptions but for the reserved ones, and INT
+ * 80h. */
+#define EXCEPTIONS   0x703f7dffu
+#define VECTOR_INT80 0x80u
 
-static uint8_t *region_of(struct vm *vm)
+_Static_assert(TRACE_BYTES <= LARGE_PAGE, "one page table maps the trace");
+
+static struct trace *trace_of(struct vm *vm)
 {
     struct kvm_userspace_memory_region slot = {
         .slot = REGION_SLOT,
         .guest_phys_addr = REGION_GPA,
         .memory_size = REGION_BYTES,
     };
+    struct trace *t = vm->trace;
 
-    if (vm->trace_region)
-        return vm->trace_region;
+    if (t)
+        return t;
+    t = calloc(1, sizeof *t);
+    if (!t)
+        return NULL;
     void *region =
         mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (region == MAP_FAILED)
-        return NULL;
     slot.userspace_addr = (uintptr_t)region;
-    if (ioctl(vm->fd, KVM_SET_USER_MEMORY_REGION, &slot) < 0) {
-        munmap(region, REGION_BYTES);
+    if (region == MAP_FAILED || ioctl(vm->fd, KVM_SET_USER_MEMORY_REGION, &slot) < 0) {
+        if (region != MAP_FAILED)
+            munmap(region, REGION_BYTES);
+        free(t);
         return NULL;
     }
-    vm->trace_region = region;
-    vm->trace_region_bytes = REGION_BYTES;
-    return region;
+    t->memory = &vm->memory;
+    t->region = region;
+    t->words = (uint64_t *)(t->region + TABLE_BYTES + TRACE_WORDS_OFFSET);
+    t->table = (uint32_t *)(t->region + TABLE_BYTES + TRACE_TABLE_OFFSET);
+    t->code = t->region + TABLE_BYTES + TRACE_CODE_OFFSET;
+    vm->trace = t;
+    return t;
+}
+
+void trace_free(struct trace *t)
+{
+    if (!t)
+        return;
+    munmap(t->region, REGION_BYTES);
+    free(t);
+}
+
+bool trace_is_active(const struct vm *vm)
+{
+    return vm->trace && vm->trace->active;
 }
 
 /* ---- mapping ---- */
 
-/* The first page-table entry on the way to va that is empty, with its level (3: PML4 .. 1: PD).
- * NULL when va is mapped, or its 2 MiB are used. */
-static uint64_t *empty_entry(const struct guest_memory *m, uint64_t cr3, unsigned cpl, uint64_t va,
-                             unsigned *level)
+/* The page-table entry for va at a level (3: PML4 .. 1: PD) if it is empty and nothing above it
+ * keeps our pages from being used; else NULL. */
+static uint64_t *empty_entry(const struct trace *t, uint64_t va, unsigned level)
 {
-    uint64_t table = cr3 & PTE_ADDRESS;
+    uint64_t table = t->root & PTE_ADDRESS;
 
-    for (*level = 3; *level >= 1; (*level)--) {
-        uint64_t index = va >> (12 + 9 * *level) & 511;
-        uint64_t *entry = guest_memory_at(m, table + index * 8, 8);
+    for (unsigned l = 3;; l--) {
+        uint64_t *entry = guest_memory_at(t->memory, table + (va >> (12 + 9 * l) & 511) * 8, 8);
         if (!entry)
             return NULL;
-        if (*entry == 0)
-            return entry;
-        if (!(*entry & PTE_PRESENT) || (*entry & (PTE_LARGE | PTE_NX)) || !(*entry & PTE_WRITE) ||
-            (cpl == 3 && !(*entry & PTE_USER)))
+        if (l == level)
+            return *entry ? NULL : entry;
+        if ((*entry & (PTE_PRESENT | PTE_WRITE | PTE_LARGE | PTE_NX)) != (PTE_PRESENT | PTE_WRITE))
             return NULL;
         table = *entry & PTE_ADDRESS;
     }
-    return NULL;
 }
 
-static bool is_canonical(uint64_t va)
+/*
+ * Where the trace lies: at an address that the guest does not use itself. That an entry is empty
+ * does not say so, for memory is mapped when it is touched. Linux leaves the 512 MiB from its image
+ * on free behind the image, and the first 8 TiB of the kernel's half altogether
+ * (Documentation/arch/ x86/x86_64/mm.rst); the first is within rel32 of all kernel code.
+ */
+static bool find_entry(struct trace *t)
 {
-    return (uint64_t)((int64_t)(va << 16) >> 16) == va;
-}
+    const uint64_t image = 0xffffffff80000000, image_end = image + (512ull << 20);
+    const uint64_t halves[] = {256, 0};
 
-/* An unused 2 MiB of address space near the site. */
-static uint64_t *find_place(struct trace_filter *f, const struct guest_memory *m, unsigned *level)
-{
-    uint64_t site = f->site & ~(LARGE_PAGE - 1);
-
-    for (uint64_t distance = LARGE_PAGE; distance < REACH; distance += LARGE_PAGE) {
-        const uint64_t candidates[] = {site + distance, site - distance};
-        for (unsigned i = 0; i < 2; i++) {
-            if (!is_canonical(candidates[i]))
-                continue;
-            uint64_t *entry = empty_entry(m, f->cr3, f->cpl, candidates[i], level);
-            if (entry) {
-                f->base = candidates[i];
-                return entry;
-            }
-        }
+    t->level = 1;
+    for (uint64_t va = image_end - LARGE_PAGE; t->cpl == 0 && t->site >= image && va > image;
+         va -= LARGE_PAGE) {
+        t->base = va;
+        t->entry = empty_entry(t, va, t->level);
+        if (t->entry)
+            return true;
     }
-    return NULL;
+    t->level = 3;
+    for (unsigned i = 0; i < 512; i++) {
+        uint64_t slot = halves[i / 256] + i % 256;
+        t->base = (uint64_t)((int64_t)(slot << 55) >> 16);
+        t->entry = empty_entry(t, t->base, t->level);
+        if (t->entry)
+            return true;
+    }
+    return false;
 }
 
 /* Fill our own tables below the empty entry (which stays empty) and return what it is to hold. */
-static uint64_t build_tables(struct trace_filter *f, uint8_t *region, unsigned level)
+static uint64_t build_tables(struct trace *t)
 {
     const uint64_t flags =
-        PTE_PRESENT | PTE_WRITE | PTE_ACCESSED | PTE_DIRTY | (f->cpl == 3 ? PTE_USER : 0);
+        PTE_PRESENT | PTE_WRITE | PTE_ACCESSED | PTE_DIRTY | (t->cpl == 3 ? PTE_USER : 0);
     uint64_t below = 0;
 
-    memset(region, 0, TRACE_TABLE_BYTES);
-    for (unsigned l = 1; l <= level; l++) {
-        uint64_t *table = (uint64_t *)(region + (l - 1) * 4096);
+    memset(t->region, 0, TABLE_BYTES);
+    for (unsigned l = 1; l <= t->level; l++) {
+        uint64_t *table = (uint64_t *)(t->region + (l - 1) * PAGE_BYTES);
         if (l == 1) {
-            for (unsigned page = 0; page < TRACE_MAPPED / 4096; page++)
-                table[page] = (REGION_GPA + TRACE_TABLE_BYTES + page * 4096) | flags;
+            for (unsigned page = 0; page < TRACE_BYTES / PAGE_BYTES; page++)
+                table[page] = (REGION_GPA + TABLE_BYTES + page * PAGE_BYTES) | flags;
         } else {
-            table[f->base >> (12 + 9 * (l - 1)) & 511] = below;
+            table[t->base >> (12 + 9 * (l - 1)) & 511] = below;
         }
-        below = (REGION_GPA + (l - 1) * 4096) | flags;
+        below = (REGION_GPA + (l - 1) * PAGE_BYTES) | flags;
     }
     return below;
 }
@@ -135,164 +162,232 @@ static bool pushes_error_code(unsigned vector)
            vector == 29 || vector == 30;
 }
 
-static void add_trap(struct trace_filter *f, uint64_t va, bool frame, bool error_code)
+static void add_trap(struct trace *t, uint64_t va, bool frame, bool error_code)
 {
-    const struct guest_memory *m = &f->vcpu->vm->memory;
-    struct translation t;
+    struct translation to;
 
-    for (unsigned i = 0; i < f->trap_count; i++)
-        if (f->trap[i].va == va)
+    for (unsigned i = 0; i < t->trap_count; i++)
+        if (t->trap[i].va == va)
             return;
-    uint8_t *at = walk(m, f->cr3, va, &t) ? guest_memory_at(m, t.gpa, 1) : NULL;
-    if (!at || f->trap_count == TRACE_TRAPS)
+    /* A gate may still lead to start-up code whose memory holds something else by now. */
+    if (!walk(t->memory, t->root, va, &to) || !to.executable || to.user ||
+        t->trap_count == TRACE_TRAPS)
         return;
-    f->trap[f->trap_count++] = (struct trace_trap){va, at, *at, error_code, frame};
+    uint8_t *at = guest_memory_at(t->memory, to.gpa, 1);
+    if (!at)
+        return;
+    t->trap[t->trap_count++] = (struct trace_trap){va, to.gpa, at, *at, error_code, frame};
     *at = HLT;
 }
 
-static void set_traps(struct trace_filter *f, const struct gp_hook *hook,
-                      const struct kvm_sregs *sregs)
+static void set_traps(struct trace *t, struct vcpu *vcpu, const struct kvm_sregs *sregs)
 {
-    const struct guest_memory *m = &f->vcpu->vm->memory;
     struct {
         struct kvm_msrs head;
         struct kvm_msr_entry entry[2];
     } msrs = {.head.nmsrs = 2, .entry = {{.index = 0xc0000082}, {.index = 0xc0000083}}};
 
-    f->trap_count = 0;
-    for (unsigned vector = 0; vector <= 0x80; vector = vector == 31 ? 0x80 : vector + 1) {
+    t->trap_count = 0;
+    for (unsigned vector = 0; vector <= VECTOR_INT80; vector++) {
         uint64_t gate[2];
-        if (sregs->idt.limit < 16 * vector + 15 ||
-            walk_read(m, f->cr3, sregs->idt.base + 16 * vector, gate, 16) != 16 ||
+        if ((vector < 32 ? !(EXCEPTIONS >> vector & 1) : vector != VECTOR_INT80) ||
+            sregs->idt.limit < 16 * vector + 15 ||
+            walk_read(t->memory, t->root, sregs->idt.base + 16 * vector, gate, 16) != 16 ||
             !(gate[0] >> 47 & 1))
             continue;
         uint64_t handler = (gate[0] & 0xffff) | (gate[0] >> 32 & 0xffff0000) | gate[1] << 32;
-        if (handler != hook->rip)
-            add_trap(f, handler, true, pushes_error_code(vector));
+        if (handler != t->hook->rip)
+            add_trap(t, handler, true, pushes_error_code(vector));
     }
-    if (f->cpl == 3 && ioctl(f->vcpu->fd, KVM_GET_MSRS, &msrs) == 2) {
-        add_trap(f, msrs.entry[0].data, false, false); /* LSTAR */
-        add_trap(f, msrs.entry[1].data, false, false); /* CSTAR */
+    if (t->cpl == 3 && ioctl(vcpu->fd, KVM_GET_MSRS, &msrs) == 2) {
+        add_trap(t, msrs.entry[0].data, false, false); /* LSTAR */
+        add_trap(t, msrs.entry[1].data, false, false); /* CSTAR */
     }
 }
 
-static void clear_traps(struct trace_filter *f)
+static void clear_traps(struct trace *t)
 {
-    for (unsigned i = 0; i < f->trap_count; i++)
-        if (*f->trap[i].at == HLT)
-            *f->trap[i].at = f->trap[i].saved;
-    f->trap_count = 0;
+    for (unsigned i = 0; i < t->trap_count; i++)
+        if (*t->trap[i].at == HLT)
+            *t->trap[i].at = t->trap[i].saved;
+    t->trap_count = 0;
 }
 
-/* ---- the filter ---- */
+/* ---- the trace ---- */
 
-static bool in_trace(const struct trace_filter *f, uint64_t rip)
+/* Where an address lies in the code, if it does. */
+static bool in_code(const struct trace *t, uint64_t rip, uint32_t *offset)
 {
-    uint64_t code = f->base + TRACE_CODE_OFFSET;
+    uint64_t distance = rip - (t->base + TRACE_CODE_OFFSET);
 
-    return f->map_count && rip >= code && rip < code + TRACE_CODE_BYTES;
+    *offset = (uint32_t)distance;
+    return distance < TRACE_CODE_BYTES;
 }
 
-uint64_t trace_filter_original(const struct trace_filter *f, uint64_t rip)
+static bool in_compare(const struct trace *t, uint32_t offset)
 {
-    if (!in_trace(f, rip))
-        return rip;
-    uint32_t offset = (uint32_t)(rip - f->base - TRACE_CODE_OFFSET);
-    uint64_t original = f->site; /* in front of the first copy are its comparisons */
-    for (unsigned i = 0; i < f->map_count && f->map[i].offset <= offset; i++)
-        original = f->map[i].original;
-    return original;
+    return offset - t->compare < TRACE_COMPARE_BYTES;
 }
 
-static void enter(struct trace_filter *f, const struct kvm_regs *regs,
+/* The original address of the instruction of which the code at an offset is the copy. */
+static uint64_t original(const struct trace *t, uint32_t offset)
+{
+    const struct trace_map *entry = in_compare(t, offset) ? NULL : trace_find(t, offset);
+
+    return entry ? entry->original : t->site;
+}
+
+static void go_to(struct trace *t, struct vcpu *vcpu, uint64_t rip, struct kvm_regs *regs,
                   const struct kvm_sregs *sregs)
 {
-    struct kvm_regs in = *regs;
-
-    in.rip = f->base + TRACE_CODE_OFFSET + f->map[0].offset;
-    if (f->cpl == 3)
-        vcpu_set_sregs(f->vcpu, sregs);
-    vcpu_set_regs(f->vcpu, &in);
+    regs->rip = rip;
+    if (t->cpl == 3)
+        vcpu_set_sregs(vcpu, sregs);
+    vcpu_set_regs(vcpu, regs);
 }
 
-bool trace_filter_start(struct trace_filter *f, struct vcpu *vcpu, const struct gp_hook *hook,
-                        const struct kvm_regs *regs, const struct kvm_sregs *sregs,
-                        const struct trace_condition *conditions, unsigned count)
+static uint64_t code_address(const struct trace *t, uint32_t offset)
 {
-    const struct guest_memory *m = &vcpu->vm->memory;
-    unsigned level;
-    uint8_t *region = region_of(vcpu->vm);
+    return t->base + TRACE_CODE_OFFSET + offset;
+}
 
-    assert(!f->active);
-    f->vcpu = vcpu;
-    f->site = regs->rip;
-    f->cr3 = sregs->cr3;
-    f->cpl = sregs->ss.dpl;
-    f->map_count = 0;
-    f->map_limit = TRACE_FIRST_INSNS << (f->learned_count < 6 ? f->learned_count : 6);
-    if (f->map_limit > TRACE_MAX_INSNS)
-        f->map_limit = TRACE_MAX_INSNS;
-    f->entry = region ? find_place(f, m, &level) : NULL;
-    if (!f->entry)
-        return false;
-    if (!trace_build(f, region + TRACE_TABLE_BYTES, conditions, count)) {
-        f->map_count = 0;
-        return false;
+/* Find the trace of an earlier time still true, or begin a new one. */
+static bool prepare(struct trace *t, const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+{
+    const uint64_t cr3 = sregs->ss.dpl == 3 ? sregs->cr3 : 0;
+    bool same = t->site == regs->rip && t->cpl == sregs->ss.dpl && t->cr3 == cr3 && t->len;
+
+    t->root = sregs->cr3;
+    if (same) {
+        t->entry = empty_entry(t, t->base, t->level);
+        if (t->entry && trace_is_current(t))
+            return true;
     }
-    *f->entry = build_tables(f, region, level);
-    set_traps(f, hook, sregs);
-    enter(f, regs, sregs);
-    f->active = true;
+    t->site = regs->rip;
+    t->cpl = sregs->ss.dpl;
+    t->cr3 = cr3;
+    if (!find_entry(t))
+        return false;
+    trace_reset(t);
     return true;
 }
 
-static void learn(struct trace_filter *f, uint64_t place)
+bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm_regs *regs,
+                 const struct kvm_sregs *sregs, const struct trace_condition *conditions,
+                 unsigned count)
 {
-    bool known = place == 0;
+    struct trace *t = trace_of(vcpu->vm);
+    struct translation site;
+    struct kvm_regs in = *regs;
 
-    for (unsigned i = 0; i < f->learned_count; i++)
-        known |= f->learned[i] == place;
-    if (!known && f->learned_count < TRACE_LEARNED)
-        f->learned[f->learned_count++] = place;
-}
-
-void trace_filter_stop(struct trace_filter *f)
-{
-    if (!f->active)
-        return;
-    f->active = false;
-    clear_traps(f);
-    *f->entry = 0;
-    flush_tlb(f->vcpu);
-    const uint64_t *words =
-        (const uint64_t *)(f->vcpu->vm->trace_region + TRACE_TABLE_BYTES + TRACE_DATA_OFFSET);
-    learn(f, words[TRACE_SEEN]);
-    if (words[TRACE_LEFT])
-        learn(f, (f->site & ~0xffffffffull) | words[TRACE_LEFT]);
-}
-
-bool trace_filter_handle(struct trace_filter *f, const struct vcpu_exit *exit)
-{
-    const struct guest_memory *m = &f->vcpu->vm->memory;
-    struct translation t;
-    struct kvm_regs regs;
-
-    if (!f->active || exit->kind != EXIT_HLT)
+    assert(count >= 1 && count <= TRACE_CONDITIONS);
+    if (!t || !walk(&vcpu->vm->memory, sregs->cr3, regs->rip, &site))
         return false;
-    for (unsigned i = 0; i < f->trap_count; i++) {
-        const struct trace_trap trap = f->trap[i];
-        if (f->vcpu->regs->rip != trap.va + 1)
-            continue;
-        regs = *f->vcpu->regs;
-        regs.rip = trap.va;
-        uint64_t slot = regs.rsp + (trap.error_code ? 8 : 0);
-        uint64_t *rip =
-            trap.frame && walk(m, f->cr3, slot, &t) ? guest_memory_at(m, t.gpa, 8) : NULL;
-        if (rip)
-            *rip = trace_filter_original(f, *rip);
-        trace_filter_stop(f);
-        vcpu_set_regs(f->vcpu, &regs);
+    memcpy(t->condition, conditions, count * sizeof *conditions);
+    t->conditions = count;
+    if (t->active) { /* go on in it */
+        assert(t->site == regs->rip && t->root == sregs->cr3);
+        trace_emit_compare(t);
+        go_to(t, vcpu, code_address(t, t->body), &in, sregs);
         return true;
     }
-    return false;
+    t->hook = hook;
+    if (!prepare(t, regs, sregs))
+        return false;
+    if (!trace_copy(t, t->site) || !t->site_copied)
+        return false;
+    trace_emit_compare(t);
+    t->cs = sregs->cs;
+    t->ss = sregs->ss;
+    t->cr2 = sregs->cr2;
+    t->site_gpa = site.gpa;
+    t->site_byte = *(uint8_t *)guest_memory_at(t->memory, site.gpa, 1);
+    *t->entry = build_tables(t);
+    set_traps(t, vcpu, sregs);
+    t->active = true;
+    go_to(t, vcpu, code_address(t, t->body), &in, sregs);
+    return true;
+}
+
+void trace_stop(struct vcpu *vcpu)
+{
+    struct trace *t = vcpu->vm->trace;
+
+    if (!t || !t->active)
+        return;
+    t->active = false;
+    clear_traps(t);
+    *t->entry = 0;
+    flush_tlb(vcpu);
+}
+
+/* The guest comes into its kernel: there it finds everything as it would be without us. A fault of
+ * the comparison itself is undone; the caller compares then. */
+static enum trace_verdict trapped(struct trace *t, struct vcpu *vcpu, const struct trace_trap *trap,
+                                  struct kvm_regs *regs, struct kvm_sregs *sregs)
+{
+    struct exception_frame frame;
+    struct translation to;
+    uint32_t offset;
+
+    *regs = *vcpu->regs;
+    regs->rip = trap->va;
+    /* The frame from RIP on; a missing error code is made up for. */
+    const uint64_t at = regs->rsp + (trap->error_code ? 8 : 0);
+    uint64_t *rip = trap->frame && walk(t->memory, t->root, at, &to)
+                        ? guest_memory_at(t->memory, to.gpa, 8)
+                        : NULL;
+    if (rip && in_code(t, *rip, &offset)) {
+        const struct trace_map *entry = trace_find(t, offset);
+        if (in_compare(t, offset) &&
+            walk_read(t->memory, t->root, at - 8, &frame, sizeof frame) == sizeof frame) {
+            vcpu_get_sregs(vcpu, sregs);
+            sregs->cs = t->cs;
+            sregs->ss = t->ss;
+            sregs->cr2 = t->cr2;
+            regs->rip = t->site;
+            regs->rsp = frame.rsp;
+            regs->rflags = frame.rflags & ~RFLAGS_RF;
+            regs->rcx = t->words[WORD_RCX];
+            regs->rdx = t->words[WORD_RDX];
+            vcpu_set_sregs(vcpu, sregs);
+            vcpu_set_regs(vcpu, regs);
+            return TRACE_TRUE;
+        }
+        *rip = original(t, offset);
+        if (entry && entry->borrowed)
+            ((uint64_t *)regs)[entry->borrowed - 1] = t->words[WORD_BORROW];
+    }
+    trace_stop(vcpu);
+    vcpu_set_regs(vcpu, regs);
+    return TRACE_RUN_ON;
+}
+
+enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
+                              struct kvm_regs *regs, struct kvm_sregs *sregs)
+{
+    struct trace *t = vcpu->vm->trace;
+    uint64_t target;
+    uint32_t offset;
+
+    if (!t || !t->active || exit->kind > EXIT_SYNC_LAST)
+        return TRACE_OTHER;
+    for (unsigned i = 0; exit->kind == EXIT_HLT && i < t->trap_count; i++)
+        if (vcpu->regs->rip == t->trap[i].va + 1)
+            return trapped(t, vcpu, &t->trap[i], regs, sregs);
+    if (!gphook_breakpoint(vcpu, t->hook, exit, t->cpl, &t->cs, &t->ss, regs, sregs)) {
+        if (in_code(t, vcpu->regs->rip, &offset)) /* an exit of the guest's own: for the report */
+            vcpu->regs->rip = original(t, offset);
+        return TRACE_OTHER;
+    }
+    if (!in_code(t, regs->rip, &offset))
+        return TRACE_OTHER;
+    if (offset == t->match_at) {
+        regs->rip = t->site;
+        return TRACE_TRUE;
+    }
+    uint32_t copy = trace_extend(t, offset, &target);
+    assert(target); /* no other HLT is in the code */
+    go_to(t, vcpu, copy ? code_address(t, copy) : target, regs, sregs);
+    return TRACE_RUN_ON;
 }

@@ -2,108 +2,67 @@
 #define VMM_TRACE_H
 
 #include "vmm/gphook.h"
-#include "vmm/insn.h"
 #include "vmm/vcpu.h"
 
 /*
  * The in-guest filter: passes of a breakpoint that cannot be the one looked for are told apart
  * inside the guest, at some ns each, instead of by an exit of many µs.
  *
- * The loop around the breakpoint is copied, instruction by instruction, into pages of ours that are
- * mapped near it for the time being (a trace). In the copy, the breakpoint is a piece of code that
- * compares registers or memory words with their wanted values, without touching flags or stack, and
- * executes HLT when all are equal. The guest's own code keeps its one-byte breakpoint, which
- * catches it when it leaves the trace and comes back.
+ * The code around the breakpoint is copied, run by run and as the guest gets there, into pages of
+ * ours that are mapped for the time being (a trace), where the guest maps nothing. In the copy, the
+ * breakpoint is a piece of code that compares registers and memory words with their wanted values,
+ * changes nothing, and executes HLT when all are equal. The guest's own code keeps its one-byte
+ * breakpoint, which catches it when it leaves the trace (at a system call, an exception, an
+ * instruction that is not copied) and comes back.
  *
  * The guest must not notice: calls push the original return address, RIP-relative operands are
  * adjusted, code that user mode could write to is not copied, and every way into the guest's kernel
  * is trapped while a trace is in place, so that an exception frame shows the original RIP and the
- * kernel never sees the mapping. Nothing here is part of guest RAM or of any digest.
+ * kernel never sees the mapping. Nothing here is part of guest RAM or of any digest. No interrupt
+ * is ever injected while a trace is in place.
  */
-#define TRACE_CODE_BYTES 163840u
-#define TRACE_MAX_INSNS  4096u
-#define TRACE_CONDITIONS 4u
-#define TRACE_LEARNED    12u
-#define TRACE_TRAPS      40u
+#define TRACE_CONDITIONS 32u
 
-/* The first trace around a site is this small; each that the guest leaves makes the next one twice
- * as large, up to TRACE_MAX_INSNS: most loops are small, and copying takes time. */
-#define TRACE_FIRST_INSNS 64u
-
-/* One comparison: a register, or the 64-bit word at a linear address. */
+/* One comparison: a general register or RFLAGS, or the 64-bit word at a linear address. */
 struct trace_condition {
     bool memory;
-    unsigned reg; /* index in struct kvm_regs */
+    unsigned reg; /* index in struct kvm_regs; not that of RIP */
     uint64_t va, value;
 };
 
-struct trace_map {
-    uint64_t original;
-    uint32_t offset; /* of its copy in the trace */
-};
+struct trace;
 
-/* A byte of the guest's kernel that is HLT while a trace is in place. */
-struct trace_trap {
-    uint64_t va;
-    uint8_t *at, saved;
-    bool error_code; /* the exception pushes one */
-    bool frame;      /* it is an exception (not a system call) */
-};
-
-struct trace_filter {
-    bool active;
-    struct vcpu *vcpu;
-    uint64_t site, base; /* base: linear address of the trace's pages */
-    uint64_t cr3;
-    unsigned cpl;
-    uint64_t *entry; /* the guest's page-table entry that leads to them */
-    struct trace_map map[TRACE_MAX_INSNS];
-    unsigned map_count, map_limit;
-    struct trace_trap trap[TRACE_TRAPS];
-    unsigned trap_count;
-    uint64_t learned[TRACE_LEARNED]; /* where traces were left to: copied first from then on */
-    unsigned learned_count;
+/* What an exit was. */
+enum trace_verdict {
+    TRACE_OTHER,  /* not the trace's business */
+    TRACE_RUN_ON, /* it is dealt with: run the vCPU again */
+    TRACE_TRUE,   /* the code stands at the site and all conditions are true */
 };
 
 /*
- * Put a trace around the site in place and bring the vCPU into it. The vCPU's code stands at the
- * site with these registers; the conditions (1 to TRACE_CONDITIONS) are all false now. False when
- * no trace can be made here; then nothing has changed.
+ * Bring the vCPU into the trace of the site where its code stands with these registers, behind the
+ * comparison. The first condition should be the one that is most rarely true: it alone is looked at
+ * in most passes. 1 to TRACE_CONDITIONS of them. False when no trace can be made here; then nothing
+ * has changed. No breakpoint of the caller's may be in the guest's code at this moment, and at most
+ * the one on the site while the trace is in place. Translations are kept for the next call. When
+ * the trace of this site is in place already, it is gone on with; its conditions may change.
  */
-bool trace_filter_start(struct trace_filter *f, struct vcpu *vcpu, const struct gp_hook *hook,
-                        const struct kvm_regs *regs, const struct kvm_sregs *sregs,
-                        const struct trace_condition *conditions, unsigned count);
-
-/* Take the trace away. RIP is the caller's business (trace_filter_original). */
-void trace_filter_stop(struct trace_filter *f);
-
-/* After an exit: true when it was a way into the kernel; the trace is gone and the guest can be run
- * on as it is. */
-bool trace_filter_handle(struct trace_filter *f, const struct vcpu_exit *exit);
-
-/* The original address of the instruction that rip belongs to, in the trace or not. */
-uint64_t trace_filter_original(const struct trace_filter *f, uint64_t rip);
-
-/* ---- between trace.c and trace_build.c ---- */
-
-/* Where the parts lie in the trace's pages. */
-#define TRACE_TABLE_BYTES (3 * 4096u) /* up to three page tables of ours */
-#define TRACE_DATA_OFFSET 0u          /* in the mapped part: scratch words */
-#define TRACE_CODE_OFFSET 8192u       /* not in the page of the scratch words: that is slow */
-#define TRACE_MAPPED      (TRACE_CODE_OFFSET + TRACE_CODE_BYTES)
-
-/* Words of the data page. */
-enum {
-    TRACE_RCX = 0,
-    TRACE_RDX = 1,
-    TRACE_SEEN = 2,  /* the last return address that was not in the trace */
-    TRACE_LEFT = 3,  /* low half of the last other place where the trace was left to */
-    TRACE_WORDS = 8, /* constants from here on */
-};
-
-/* Write the trace's code and constants to `mapped` (TRACE_MAPPED bytes) for the address f->base.
- * False when the site itself cannot be copied. Fills f->map. */
-bool trace_build(struct trace_filter *f, uint8_t *mapped, const struct trace_condition *conditions,
+bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm_regs *regs,
+                 const struct kvm_sregs *sregs, const struct trace_condition *conditions,
                  unsigned count);
+
+/* To be asked first after every exit while a trace is in place. On TRACE_TRUE, *regs and *sregs are
+ * the state of the guest's code at the site. */
+enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
+                              struct kvm_regs *regs, struct kvm_sregs *sregs);
+
+/* Whether a trace is in place. */
+bool trace_is_active(const struct vm *vm);
+
+/* Take the trace away, if one is in place; where the vCPU goes on is the caller's business. */
+void trace_stop(struct vcpu *vcpu);
+
+/* Free what is kept for a VM; NULL is fine. */
+void trace_free(struct trace *trace);
 
 #endif

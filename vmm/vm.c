@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "vmm/msr.h"
+#include "vmm/trace.h"
 
 int kvm_open(struct err *e)
 {
@@ -85,8 +86,7 @@ void vm_destroy(struct vm *vm)
         close(vm->fd);
     if (vm->kvm_fd >= 0)
         close(vm->kvm_fd);
-    if (vm->trace_region)
-        munmap(vm->trace_region, vm->trace_region_bytes);
+    trace_free(vm->trace);
     if (vm->memory.host)
         guest_memory_destroy(&vm->memory);
     *vm = (struct vm){.kvm_fd = -1, .fd = -1, .memory.fd = -1};

@@ -13,8 +13,7 @@ struct vm {
     int kvm_fd, fd;
     long run_size; /* bytes of the mmap'ed struct kvm_run */
     struct guest_memory memory;
-    uint8_t *trace_region; /* pages of vmm/trace.c, beyond RAM; NULL until they are needed */
-    size_t trace_region_bytes;
+    struct trace *trace; /* vmm/trace.h; NULL until one is needed */
 };
 
 /* Open /dev/kvm and check its API version. Returns the file descriptor, or -1. */

@@ -1,0 +1,174 @@
+#ifndef VMM_TRACE_CODE_H
+#define VMM_TRACE_CODE_H
+
+#include "vmm/insn.h"
+#include "vmm/trace.h"
+
+/*
+ * The inside of a trace: a small translator that copies the guest's code as it is reached.
+ *
+ *   trace.c       puts it in place, takes it away, deals with exits
+ *   trace_copy.c  copies instructions, run by run
+ *   trace_emit.c  the pieces of code that are ours: comparison, dispatch, ways out
+ *
+ * The copy of one original address is a *place*. A direct jump to an address without a copy leads
+ * to a *request*, a HLT of its own; the copy is made then, and the jump patched. Returns and
+ * indirect jumps look their target up in a table by its low 16 bits, which leads to a chain of
+ * comparisons.
+ */
+
+/* The trace's pages, from its linear address (base) on. Words and code are in pages far apart: code
+ * that is near data being written is slow. */
+#define TRACE_WORDS_OFFSET 0u
+#define TRACE_TABLE_OFFSET 4096u
+#define TRACE_TABLE_SLOTS  65536u /* of 32-bit offsets of code */
+#define TRACE_CODE_OFFSET  (TRACE_TABLE_OFFSET + 4 * TRACE_TABLE_SLOTS + 4096u)
+#define TRACE_CODE_BYTES   (1u << 20)
+#define TRACE_BYTES        (TRACE_CODE_OFFSET + TRACE_CODE_BYTES)
+
+#define TRACE_PLACES   32768u
+#define TRACE_HASH     65536u
+#define TRACE_REQUESTS 16384u
+#define TRACE_PAGES    256u
+#define TRACE_TRAPS    40u
+/* Instructions that are copied for one request: copying so many takes as long as an exit. */
+#define TRACE_RUN_INSNS 48u
+/* Room for one instruction and what is emitted behind a run. */
+#define TRACE_TAIL_BYTES 4096u
+/* The comparison's code is written anew for each start, in this much room. */
+#define TRACE_COMPARE_BYTES 2048u
+
+/* Words that our code uses. */
+enum {
+    WORD_RCX, /* the guest's, while ours is in use */
+    WORD_RDX,
+    WORD_RSP,
+    WORD_TARGET, /* of the return or indirect jump that is looked up */
+    WORD_BORROW, /* the guest's register that holds an address for one instruction */
+    WORD_FLAGS = 62,
+    WORD_STACK = 63, /* the top of a stack of one word */
+};
+
+/* One original address: where its copy is (0: none yet), and the requests for it. */
+struct trace_place {
+    uint64_t original;
+    uint32_t copy;
+    uint32_t requests; /* index + 1 of the first */
+};
+
+/* What lies at an offset of the code, up to the next entry; sorted. */
+struct trace_map {
+    uint64_t original;
+    uint32_t offset;
+    uint8_t borrowed; /* 1 + the kvm_regs index of the register in WORD_BORROW */
+};
+
+struct trace_request {
+    uint64_t target;
+    uint32_t at;    /* offset of its HLT */
+    uint32_t rel32; /* of the jump to be patched */
+    uint32_t next;  /* index + 1 of another one for the same target */
+};
+
+/* A page that code was copied from, as it was then. */
+struct trace_page {
+    uint64_t va, gpa;
+    uint8_t bytes[PAGE_BYTES];
+};
+
+/* A byte of the guest's kernel that is HLT while a trace is in place. */
+struct trace_trap {
+    uint64_t va, gpa;
+    uint8_t *at, saved;
+    bool error_code; /* the exception pushes one */
+    bool frame;      /* it is an exception (not a system call) */
+};
+
+struct trace {
+    /* what it is a trace of; another one needs other code */
+    uint64_t site, base, cr3; /* cr3: of user code only, else 0 */
+    unsigned cpl;
+
+    /* while it is in place */
+    bool active;
+    uint64_t root;   /* the page tables it was put into */
+    uint64_t *entry; /* the guest's page-table entry that leads to it */
+    unsigned level;  /* of that entry; 3: PML4 */
+    struct kvm_segment cs, ss;
+    uint64_t cr2;
+    const struct gp_hook *hook;
+    uint64_t site_gpa;
+    uint8_t site_byte; /* the guest's own */
+    struct trace_trap trap[TRACE_TRAPS];
+    unsigned trap_count;
+    struct trace_condition condition[TRACE_CONDITIONS];
+    unsigned conditions;
+
+    /* the translation */
+    const struct guest_memory *memory;
+    uint8_t *region; /* page tables, then words, table and code */
+    uint64_t *words;
+    uint32_t *table;
+    uint8_t *code;
+    uint32_t len; /* bytes of code */
+    bool full;
+    bool site_copied; /* the instruction at the site could be copied */
+    uint32_t miss_at, dispatch, compare, match_at, body;
+    struct trace_map map[TRACE_PLACES];
+    unsigned map_count;
+    struct trace_place place[TRACE_PLACES];
+    unsigned place_count;
+    uint32_t hash[TRACE_HASH]; /* index + 1 in place[] */
+    struct trace_request request[TRACE_REQUESTS];
+    unsigned request_count;
+    uint64_t looked_up[TRACE_PLACES]; /* targets that the table knows */
+    unsigned looked_up_count;
+    struct trace_page page[TRACE_PAGES];
+    unsigned page_count;
+};
+
+/* ---- trace_emit.c ---- */
+void emit(struct trace *t, const void *bytes, unsigned len);
+void emit8(struct trace *t, uint8_t byte);
+void emit32(struct trace *t, uint32_t v);
+void emit64(struct trace *t, uint64_t v);
+/* The linear address of the next byte of code. */
+uint64_t emit_here(const struct trace *t);
+void emit_rel32_to(struct trace *t, uint32_t offset);
+void emit_patch_rel32(struct trace *t, uint32_t at, uint32_t offset);
+/* mov word, reg and mov reg, word; reg: as encoded in instructions, 0 to 7. */
+void emit_save(struct trace *t, unsigned reg, unsigned word);
+void emit_load(struct trace *t, unsigned reg, unsigned word);
+void emit_constant(struct trace *t, unsigned reg, uint64_t value);
+/* A jump to an original address out of the trace. */
+void emit_leave(struct trace *t, uint64_t target);
+/* Begin a translation: forget all copies, write the miss and the dispatch code. */
+void trace_reset(struct trace *t);
+/* Write the code of the comparison; again when the site was copied (t->body is known). */
+void trace_emit_compare(struct trace *t);
+/* Let the table know the copy of a target. */
+void trace_add_target(struct trace *t, uint64_t target, uint32_t copy);
+
+#define ENC_RCX 1
+#define ENC_RDX 2
+#define ENC_RSP 4
+
+/* ---- trace_copy.c ---- */
+/*
+ * The offset of the copy of the code at va, where the guest's code stands now; it is made if need
+ * be, for some instructions on. 0 when the code cannot be read or nothing more fits (t->full).
+ */
+uint32_t trace_copy(struct trace *t, uint64_t va);
+/*
+ * The code at an offset asked (by a HLT) for what it needs: the copy of where the guest goes on,
+ * which is *target (0: nothing asks there). Returns the copy's offset, or 0 when there can be none
+ * now: the guest goes on at the target itself.
+ */
+uint32_t trace_extend(struct trace *t, uint32_t offset, uint64_t *target);
+/* Whether all code is still as it was copied. */
+bool trace_is_current(const struct trace *t);
+/* The entry of the map for an offset in the code; NULL for the comparison and other code of ours.
+ */
+const struct trace_map *trace_find(const struct trace *t, uint32_t offset);
+
+#endif

@@ -1,0 +1,566 @@
+/* Copying the guest's code into a trace: see vmm/trace_code.h. */
+#include <assert.h>
+#include <string.h>
+
+#include "mmu/walk.h"
+#include "vmm/trace_code.h"
+
+#define HLT 0xf4
+/* Targets that one request may come across. */
+#define WORK_MAX  64u
+#define RCX_INDEX 2 /* in struct kvm_regs */
+
+/* ---- places ---- */
+
+static struct trace_place *find_place(struct trace *t, uint64_t original)
+{
+    uint32_t i = (uint32_t)(original * 0x9e3779b97f4a7c15ull >> 48);
+
+    _Static_assert(TRACE_HASH == 1u << 16 && TRACE_HASH >= 2 * TRACE_PLACES,
+                   "the hash table stays half empty");
+    while (t->hash[i] && t->place[t->hash[i] - 1].original != original)
+        i = (i + 1) % TRACE_HASH;
+    if (!t->hash[i]) {
+        if (t->place_count == TRACE_PLACES) {
+            t->full = true;
+            return NULL;
+        }
+        t->place[t->place_count++] = (struct trace_place){.original = original};
+        t->hash[i] = t->place_count;
+    }
+    return &t->place[t->hash[i] - 1];
+}
+
+/* From here on the code that is emitted is the copy of an original address. */
+static void begin_copy(struct trace *t, struct trace_place *place)
+{
+    assert(!place->copy);
+    place->copy = t->len;
+    for (uint32_t i = place->requests; i; i = t->request[i - 1].next)
+        emit_patch_rel32(t, t->request[i - 1].rel32, place->copy);
+    place->requests = 0;
+}
+
+const struct trace_map *trace_find(const struct trace *t, uint32_t offset)
+{
+    unsigned low = 0, high = t->map_count; /* the last entry that is not above */
+
+    while (low < high) {
+        unsigned middle = (low + high) / 2;
+        if (t->map[middle].offset <= offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low ? &t->map[low - 1] : NULL;
+}
+
+/* A rel32 to an original address: to its copy, or to a request for one. */
+static void emit_rel32_to_original(struct trace *t, uint64_t target)
+{
+    struct trace_place *place = find_place(t, target);
+
+    if (!place || t->request_count == TRACE_REQUESTS) {
+        t->full = true;
+        return;
+    }
+    if (place->copy) {
+        emit_rel32_to(t, place->copy);
+        return;
+    }
+    t->request[t->request_count++] =
+        (struct trace_request){.target = target, .rel32 = t->len, .next = place->requests};
+    place->requests = t->request_count;
+    emit32(t, 0);
+}
+
+/* ---- reading ---- */
+
+/* The bytes at a GPA, as they are without the breakpoints that are in place. */
+static void clean(const struct trace *t, uint64_t gpa, uint8_t *bytes, size_t len)
+{
+    if (!t->active)
+        return;
+    if (t->site_gpa - gpa < len)
+        bytes[t->site_gpa - gpa] = t->site_byte;
+    for (unsigned i = 0; i < t->trap_count; i++)
+        if (t->trap[i].gpa - gpa < len)
+            bytes[t->trap[i].gpa - gpa] = t->trap[i].saved;
+}
+
+/* Keep the page as it is now. */
+static bool note_page(struct trace *t, uint64_t va, uint64_t gpa)
+{
+    va &= ~(uint64_t)(PAGE_BYTES - 1);
+    gpa &= ~(uint64_t)(PAGE_BYTES - 1);
+    for (unsigned i = t->page_count; i--;)
+        if (t->page[i].va == va)
+            return t->page[i].gpa == gpa;
+    const uint8_t *from = guest_memory_at(t->memory, gpa, PAGE_BYTES);
+    if (!from || t->page_count == TRACE_PAGES) {
+        t->full |= t->page_count == TRACE_PAGES;
+        return false;
+    }
+    struct trace_page *page = &t->page[t->page_count++];
+    page->va = va;
+    page->gpa = gpa;
+    memcpy(page->bytes, from, PAGE_BYTES);
+    clean(t, gpa, page->bytes, PAGE_BYTES);
+    return true;
+}
+
+/* Whether code may be copied from a page. */
+static bool page_is_fit(const struct trace *t, const struct translation *at)
+{
+    /* What user mode could write to might change under the trace. What was not accessed yet gets
+     * its Accessed bit when the guest gets there, not when we do. */
+    return at->executable && at->accessed && (t->cpl == 0 || (at->user && !at->writable));
+}
+
+bool trace_is_current(const struct trace *t)
+{
+    for (unsigned i = 0; i < t->page_count; i++) {
+        const struct trace_page *page = &t->page[i];
+        struct translation at;
+        if (!walk(t->memory, t->root, page->va, &at) || at.gpa != page->gpa ||
+            !page_is_fit(t, &at) ||
+            memcmp(guest_memory_at(t->memory, at.gpa, PAGE_BYTES), page->bytes, PAGE_BYTES))
+            return false;
+    }
+    return true;
+}
+
+static bool read_insn(struct trace *t, uint64_t va, struct insn *insn)
+{
+    struct translation at[2];
+    uint8_t bytes[INSN_MAX];
+    size_t first = PAGE_BYTES - (va & (PAGE_BYTES - 1));
+
+    if (!walk(t->memory, t->root, va, &at[0]) || !page_is_fit(t, &at[0]))
+        return false;
+    size_t n = walk_read(t->memory, t->root, va, bytes, sizeof bytes);
+    clean(t, at[0].gpa, bytes, n < first ? n : first);
+    if (n > first && walk(t->memory, t->root, va + first, &at[1]))
+        clean(t, at[1].gpa, bytes + first, n - first);
+    if (!insn_decode_bytes(va, bytes, n, insn))
+        return false;
+    if (insn->info.length > first &&
+        (!page_is_fit(t, &at[1]) || !note_page(t, va + first, at[1].gpa)))
+        return false;
+    return note_page(t, va, at[0].gpa);
+}
+
+/* ---- instructions ---- */
+
+static bool has_direct_target(const struct insn *insn, uint64_t *target)
+{
+    if (insn->operands[0].type != ZYDIS_OPERAND_TYPE_IMMEDIATE ||
+        !insn->operands[0].imm.is_relative)
+        return false;
+    *target = insn->va + insn->info.length + (uint64_t)insn->operands[0].imm.value.s;
+    return true;
+}
+
+/* push of a 64-bit constant, without a register and without flags. */
+static void emit_push(struct trace *t, uint64_t value)
+{
+    static const uint8_t store_high[] = {0xc7, 0x44, 0x24, 0x04};
+
+    emit8(t, 0x68);
+    emit32(t, (uint32_t)value);
+    if ((uint64_t)(int64_t)(int32_t)value != value) {
+        emit(t, store_high, sizeof store_high);
+        emit32(t, (uint32_t)(value >> 32));
+    }
+}
+
+/* A low register (as encoded) that the instruction has nothing to do with; its index in struct
+ * kvm_regs goes to *index. */
+static unsigned free_register(const struct insn *insn, uint8_t *index)
+{
+    static const struct {
+        ZydisRegister reg;
+        uint8_t encoded, index;
+    } candidates[] = {
+        {ZYDIS_REGISTER_RAX, 0, 0}, {ZYDIS_REGISTER_RCX, 1, 2}, {ZYDIS_REGISTER_RDX, 2, 3},
+        {ZYDIS_REGISTER_RBX, 3, 1}, {ZYDIS_REGISTER_RSI, 6, 4}, {ZYDIS_REGISTER_RDI, 7, 5},
+    };
+
+    for (unsigned c = 0;; c++) {
+        bool used = false;
+        assert(c < sizeof candidates / sizeof *candidates); /* CMPXCHG8B uses four, nothing more */
+        for (unsigned i = 0; i < insn->info.operand_count; i++)
+            used |=
+                insn->operands[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+                ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64,
+                                                 insn->operands[i].reg.value) == candidates[c].reg;
+        if (!used) {
+            *index = candidates[c].index;
+            return candidates[c].encoded;
+        }
+    }
+}
+
+/* An instruction with a RIP-relative operand out of reach: a borrowed register holds the address.
+ */
+static bool copy_far_operand(struct trace *t, const struct insn *insn, uint64_t address)
+{
+    const unsigned modrm = insn->info.raw.modrm.offset, disp = insn->info.raw.disp.offset;
+    uint8_t bytes[INSN_MAX], index;
+
+    if (insn->info.encoding != ZYDIS_INSTRUCTION_ENCODING_LEGACY || insn->info.raw.rex.B ||
+        insn->info.address_width != 64 || disp != modrm + 1)
+        return false;
+    unsigned reg = free_register(insn, &index);
+    memcpy(bytes, insn->bytes, sizeof bytes);
+    bytes[modrm] = (uint8_t)((bytes[modrm] & 0x38) | reg);
+    emit_save(t, reg, WORD_BORROW);
+    emit_constant(t, reg, address);
+    t->map[t->map_count - 1].borrowed = index + 1;
+    emit(t, bytes, modrm + 1);
+    emit(t, bytes + disp + 4, insn->info.length - (disp + 4));
+    emit_load(t, reg, WORD_BORROW);
+    return true;
+}
+
+/* A plain instruction; RIP-relative operands are adjusted. False when that is impossible. */
+static bool copy_plain(struct trace *t, const struct insn *insn)
+{
+    uint8_t bytes[INSN_MAX];
+    unsigned len = insn->info.length;
+
+    memcpy(bytes, insn->bytes, len);
+    if (insn->info.attributes & ZYDIS_ATTRIB_IS_RELATIVE) {
+        if (insn->info.raw.disp.size != 32)
+            return false;
+        uint64_t address = insn->va + len + (uint64_t)insn->info.raw.disp.value;
+        int64_t disp = (int64_t)(address - (emit_here(t) + len));
+        if (disp != (int32_t)disp)
+            return copy_far_operand(t, insn, address);
+        uint32_t low = (uint32_t)disp;
+        memcpy(bytes + insn->info.raw.disp.offset, &low, 4);
+    }
+    emit(t, bytes, len);
+    return true;
+}
+
+static void copy_conditional(struct trace *t, const struct insn *insn, uint64_t target)
+{
+    uint8_t opcode = insn->info.opcode;
+
+    if (insn->info.opcode_map == ZYDIS_OPCODE_MAP_DEFAULT && opcode >= 0xe0 && opcode <= 0xe3) {
+        /* LOOP and JRCXZ have short forms only: jump around a long jump. */
+        if (insn->info.address_width != 64)
+            emit8(t, 0x67);
+        const uint8_t bytes[] = {opcode, 2, 0xeb, 5, 0xe9};
+        emit(t, bytes, sizeof bytes);
+    } else {
+        emit8(t, 0x0f);
+        emit8(t, (uint8_t)(0x80 | (opcode & 15)));
+    }
+    emit_rel32_to_original(t, target);
+}
+
+/* RCX = the operand of an indirect jump or call (FF /4, FF /2) by a MOV with the same operand; the
+ * guest's RCX is saved. */
+static bool copy_target(struct trace *t, const struct insn *insn)
+{
+    const unsigned modrm = insn->info.raw.modrm.offset;
+    uint8_t bytes[INSN_MAX + 1];
+    unsigned len = 0;
+
+    for (unsigned i = 0; i + 1 < modrm; i++) {
+        uint8_t b = insn->bytes[i];
+        if (b == 0x66)
+            return false;
+        if (b >= 0x64 && b <= 0x67) /* FS, GS, address size; the others mean nothing here */
+            bytes[len++] = b;
+    }
+    if (insn->bytes[modrm - 1] != 0xff)
+        return false;
+    if ((insn->info.attributes & ZYDIS_ATTRIB_IS_RELATIVE) &&
+        (insn->info.raw.rex.B || insn->info.address_width != 64))
+        return false;
+    bytes[len++] = (uint8_t)(0x48 | insn->info.raw.rex.X << 1 | insn->info.raw.rex.B);
+    bytes[len++] = 0x8b;
+    bytes[len++] = (uint8_t)((insn->bytes[modrm] & 0xc7) | ENC_RCX << 3);
+    unsigned rest = insn->info.length - (modrm + 1);
+    memcpy(bytes + len, insn->bytes + modrm + 1, rest);
+    len += rest;
+    emit_save(t, ENC_RCX, WORD_RCX);
+    if (insn->info.attributes & ZYDIS_ATTRIB_IS_RELATIVE) {
+        uint64_t address = insn->va + insn->info.length + (uint64_t)insn->info.raw.disp.value;
+        int64_t disp = (int64_t)(address - (emit_here(t) + len));
+        if (disp != (int32_t)disp) { /* out of reach: RCX holds the address */
+            emit_save(t, ENC_RCX, WORD_BORROW);
+            t->map[t->map_count - 1].borrowed = 1 + RCX_INDEX;
+            emit_constant(t, ENC_RCX, address);
+            bytes[len - 5] = ENC_RCX << 3 | ENC_RCX;
+            emit(t, bytes, len - 4);
+            return true;
+        }
+        uint32_t low = (uint32_t)disp;
+        memcpy(bytes + len - 4, &low, 4);
+    }
+    emit(t, bytes, len);
+    return true;
+}
+
+static void emit_dispatched(struct trace *t)
+{
+    emit8(t, 0xe9);
+    emit_rel32_to(t, t->dispatch);
+}
+
+static bool copy_indirect_jump(struct trace *t, const struct insn *insn)
+{
+    if (!copy_target(t, insn))
+        return false;
+    emit_dispatched(t);
+    return true;
+}
+
+/* The push can fault: the guest's RCX must be back by then. */
+static bool copy_indirect_call(struct trace *t, const struct insn *insn)
+{
+    if (!copy_target(t, insn))
+        return false;
+    emit_save(t, ENC_RCX, WORD_TARGET);
+    emit_load(t, ENC_RCX, WORD_RCX);
+    emit_push(t, insn->va + insn->info.length);
+    emit_load(t, ENC_RCX, WORD_TARGET);
+    emit_dispatched(t);
+    return true;
+}
+
+static void copy_return(struct trace *t, const struct insn *insn)
+{
+    static const uint8_t pop_rcx = 0x59, add_to_rsp[] = {0x48, 0x8d, 0xa4, 0x24};
+
+    emit_save(t, ENC_RCX, WORD_RCX);
+    emit(t, &pop_rcx, 1);
+    if (insn->info.opcode == 0xc2) {
+        emit(t, add_to_rsp, sizeof add_to_rsp);
+        emit32(t, (uint32_t)insn->operands[0].imm.value.u & 0xffff);
+    }
+    emit_dispatched(t);
+}
+
+static bool writes_control(const struct insn *insn)
+{
+    for (unsigned i = 0; i < insn->info.operand_count; i++)
+        if (insn->operands[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+            ZydisRegisterGetClass(insn->operands[i].reg.value) == ZYDIS_REGCLASS_CONTROL &&
+            (insn->operands[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
+            return true;
+    return false;
+}
+
+/* What runs in the copy as it does in the original. At CPL0 that includes most privileged
+ * instructions: they do not depend on RIP. Not those that change how the trace is mapped or how the
+ * kernel is entered. */
+static bool is_plain(const struct trace *t, const struct insn *insn)
+{
+    const ZydisDecodedInstruction *info = &insn->info;
+
+    if ((info->attributes & ZYDIS_ATTRIB_IS_PRIVILEGED) && (t->cpl != 0 || writes_control(insn)))
+        return false;
+    switch (info->mnemonic) {
+    case ZYDIS_MNEMONIC_HLT:
+    case ZYDIS_MNEMONIC_LIDT:
+    case ZYDIS_MNEMONIC_LGDT:
+    case ZYDIS_MNEMONIC_LTR:
+    case ZYDIS_MNEMONIC_LLDT:
+    case ZYDIS_MNEMONIC_XBEGIN:
+        return false;
+    default:
+        break;
+    }
+    switch (info->meta.category) {
+    case ZYDIS_CATEGORY_IO:
+    case ZYDIS_CATEGORY_IOSTRINGOP:
+    case ZYDIS_CATEGORY_INTERRUPT:
+    case ZYDIS_CATEGORY_SYSCALL:
+    case ZYDIS_CATEGORY_SYSRET:
+    case ZYDIS_CATEGORY_VTX:
+    case ZYDIS_CATEGORY_CALL:
+    case ZYDIS_CATEGORY_RET:
+    case ZYDIS_CATEGORY_UNCOND_BR:
+    case ZYDIS_CATEGORY_COND_BR:
+    case ZYDIS_CATEGORY_X87_ALU: /* FXSAVE shows where they were */
+        return false;
+    case ZYDIS_CATEGORY_SYSTEM:
+        return t->cpl == 0;
+    default:
+        return true;
+    }
+}
+
+/* Targets still to be copied for this request. */
+struct work {
+    uint64_t va[WORK_MAX];
+    unsigned head, len;
+};
+
+static void add_work(struct work *work, uint64_t va)
+{
+    if (work->len < WORK_MAX)
+        work->va[work->len++] = va;
+}
+
+enum copied { NOT_COPIED, GOES_ON, ENDS };
+
+/* Copy one instruction; *next is where the code goes on. */
+static enum copied copy_insn(struct trace *t, const struct insn *insn, struct work *work,
+                             uint64_t *next)
+{
+    const uint64_t after = insn->va + insn->info.length;
+    uint64_t target;
+    bool direct = has_direct_target(insn, &target);
+
+    *next = after;
+    switch (insn->info.meta.category) {
+    case ZYDIS_CATEGORY_COND_BR:
+        if (!direct)
+            return NOT_COPIED;
+        copy_conditional(t, insn, target);
+        add_work(work, target);
+        return GOES_ON;
+    case ZYDIS_CATEGORY_UNCOND_BR:
+        if (!direct)
+            return copy_indirect_jump(t, insn) ? ENDS : NOT_COPIED;
+        *next = target;
+        return GOES_ON;
+    case ZYDIS_CATEGORY_CALL:
+        if (!direct)
+            return copy_indirect_call(t, insn) ? ENDS : NOT_COPIED;
+        emit_push(t, after);
+        add_work(work, after);
+        *next = target;
+        return GOES_ON;
+    case ZYDIS_CATEGORY_RET:
+        if (insn->info.opcode != 0xc3 && insn->info.opcode != 0xc2)
+            return NOT_COPIED;
+        copy_return(t, insn);
+        return ENDS;
+    default:
+        return is_plain(t, insn) && copy_plain(t, insn) ? GOES_ON : NOT_COPIED;
+    }
+}
+
+static bool has_room(const struct trace *t)
+{
+    return !t->full && t->len + TRACE_TAIL_BYTES < TRACE_CODE_BYTES &&
+           t->map_count < TRACE_PLACES && t->place_count + 8 < TRACE_PLACES &&
+           t->request_count + 8 < TRACE_REQUESTS;
+}
+
+/* Copy from va on, up to a place that is known, a jump that is looked up, or an instruction that is
+ * not copied. False when not even the first could be read. */
+static bool copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *budget)
+{
+    for (bool first = true;; first = false) {
+        struct trace_place *place = find_place(t, va);
+        struct insn insn;
+        uint64_t next;
+        if (!place || place->copy || !*budget || !has_room(t) || !read_insn(t, va, &insn)) {
+            if (!first) {
+                emit8(t, 0xe9);
+                emit_rel32_to_original(t, va);
+            }
+            return !first;
+        }
+        unsigned requests = t->request_count;
+        begin_copy(t, place);
+        t->map[t->map_count++] = (struct trace_map){.original = va, .offset = t->len};
+        --*budget;
+        if (va == t->site) {
+            emit8(t, 0xe9);
+            emit_rel32_to(t, t->compare);
+            t->body = t->len;
+        }
+        uint32_t body = t->len;
+        enum copied copied = copy_insn(t, &insn, work, &next);
+        if (copied == NOT_COPIED) {
+            /* Leave in front of it, always. */
+            assert(t->request_count == requests);
+            t->len = body;
+            emit_leave(t, va);
+        }
+        if (va == t->site) {
+            t->site_copied = copied != NOT_COPIED;
+            trace_emit_compare(t);
+        }
+        if (copied != GOES_ON)
+            return true;
+        va = next;
+    }
+}
+
+uint32_t trace_copy(struct trace *t, uint64_t va)
+{
+    const unsigned requests = t->request_count;
+    struct trace_place *place = find_place(t, va);
+    struct work work = {.len = 0};
+    unsigned budget = TRACE_RUN_INSNS;
+
+    if (place && place->copy)
+        return place->copy;
+    if (!has_room(t)) {
+        t->full = true;
+        return 0;
+    }
+    /* The guest's code is about to be executed here. */
+    walk_touch(t->memory, t->root, va);
+    add_work(&work, va);
+    for (; work.head < work.len && budget && has_room(t); work.head++)
+        copy_run(t, work.va[work.head], &work, &budget);
+    for (unsigned i = requests; i < t->request_count; i++) {
+        struct trace_request *request = &t->request[i];
+        struct trace_place *target = find_place(t, request->target);
+        request->at = t->len;
+        if (target && !target->copy)
+            emit_patch_rel32(t, request->rel32, t->len);
+        emit8(t, HLT);
+    }
+    place = find_place(t, va);
+    return place && !t->full ? place->copy : 0;
+}
+
+/* Copy what a request asks for, to which the jump is patched. */
+static uint32_t answer(struct trace *t, uint32_t at, uint64_t *target)
+{
+    unsigned low = 0, high = t->request_count;
+
+    while (low < high) {
+        unsigned middle = (low + high) / 2;
+        if (t->request[middle].at < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *target = 0;
+    if (low == t->request_count || t->request[low].at != at)
+        return 0;
+    *target = t->request[low].target;
+    return trace_copy(t, *target);
+}
+
+uint32_t trace_extend(struct trace *t, uint32_t offset, uint64_t *target)
+{
+    uint32_t copy;
+
+    if (offset == t->miss_at) {
+        *target = t->words[WORD_TARGET];
+        copy = trace_copy(t, *target);
+        if (copy)
+            trace_add_target(t, *target, copy);
+    } else {
+        copy = answer(t, offset, target);
+    }
+    if (t->full) { /* begin again with what is needed now */
+        trace_reset(t);
+        copy = trace_copy(t, *target);
+    }
+    return copy;
+}

@@ -1,0 +1,260 @@
+/* The pieces of code in a trace that are ours: see vmm/trace_code.h. None changes a flag. */
+#include <assert.h>
+#include <string.h>
+
+#include "vmm/trace_code.h"
+
+#define HLT 0xf4
+
+void emit(struct trace *t, const void *bytes, unsigned len)
+{
+    if (t->len + len > TRACE_CODE_BYTES) {
+        t->full = true;
+        return;
+    }
+    memcpy(t->code + t->len, bytes, len);
+    t->len += len;
+}
+
+void emit8(struct trace *t, uint8_t byte)
+{
+    emit(t, &byte, 1);
+}
+
+void emit32(struct trace *t, uint32_t v)
+{
+    emit(t, &v, 4);
+}
+
+void emit64(struct trace *t, uint64_t v)
+{
+    emit(t, &v, 8);
+}
+
+uint64_t emit_here(const struct trace *t)
+{
+    return t->base + TRACE_CODE_OFFSET + t->len;
+}
+
+void emit_patch_rel32(struct trace *t, uint32_t at, uint32_t offset)
+{
+    uint32_t rel = offset - (at + 4);
+
+    memcpy(t->code + at, &rel, 4);
+}
+
+void emit_rel32_to(struct trace *t, uint32_t offset)
+{
+    emit32(t, offset - (t->len + 4));
+}
+
+static void emit_jump(struct trace *t, uint32_t offset)
+{
+    emit8(t, 0xe9);
+    emit_rel32_to(t, offset);
+}
+
+/* opcode with a RIP-relative operand at an offset in the trace's pages. */
+static void emit_own(struct trace *t, uint8_t opcode, unsigned reg, uint32_t offset)
+{
+    const uint8_t bytes[] = {0x48, opcode, (uint8_t)(0x05 | reg << 3)};
+
+    emit(t, bytes, sizeof bytes);
+    emit32(t, (uint32_t)(t->base + offset - (emit_here(t) + 4)));
+}
+
+void emit_save(struct trace *t, unsigned reg, unsigned word)
+{
+    emit_own(t, 0x89, reg, TRACE_WORDS_OFFSET + word * 8);
+}
+
+void emit_load(struct trace *t, unsigned reg, unsigned word)
+{
+    emit_own(t, 0x8b, reg, TRACE_WORDS_OFFSET + word * 8);
+}
+
+void emit_constant(struct trace *t, unsigned reg, uint64_t value)
+{
+    emit8(t, 0x48);
+    emit8(t, (uint8_t)(0xb8 | reg));
+    emit64(t, value);
+}
+
+void emit_leave(struct trace *t, uint64_t target)
+{
+    static const uint8_t jump_far[] = {0xff, 0x25, 0, 0, 0, 0}; /* jmp [rip] */
+
+    emit(t, jump_far, sizeof jump_far);
+    emit64(t, target);
+}
+
+static void restore_rcx_rdx(struct trace *t)
+{
+    emit_load(t, ENC_RDX, WORD_RDX);
+    emit_load(t, ENC_RCX, WORD_RCX);
+}
+
+/* ---- returns and indirect jumps ---- */
+
+/* Entered with the target in RCX and the guest's RCX in its word. */
+static void emit_dispatch(struct trace *t)
+{
+    static const uint8_t low_16_bits[] = {0x0f, 0xb7, 0xd1}; /* movzx edx, cx */
+    static const uint8_t load[] = {0x8b, 0x14, 0x91};        /* mov edx, [rcx + rdx * 4] */
+    static const uint8_t add[] = {0x48, 0x8d, 0x14, 0x0a};   /* lea rdx, [rdx + rcx] */
+    static const uint8_t jump[] = {0xff, 0xe2};              /* jmp rdx */
+
+    emit_save(t, ENC_RCX, WORD_TARGET);
+    emit_save(t, ENC_RDX, WORD_RDX);
+    emit(t, low_16_bits, sizeof low_16_bits);
+    emit_own(t, 0x8d, ENC_RCX, TRACE_TABLE_OFFSET);
+    emit(t, load, sizeof load);
+    emit_own(t, 0x8d, ENC_RCX, TRACE_CODE_OFFSET);
+    emit(t, add, sizeof add);
+    emit_load(t, ENC_RCX, WORD_TARGET);
+    emit(t, jump, sizeof jump);
+}
+
+/* lea rcx, [base + rdx]: an addition that leaves the flags alone. */
+static void emit_add_rdx(struct trace *t, unsigned base)
+{
+    const uint8_t bytes[] = {
+        (uint8_t)(0x48 | (base >= 8)), 0x8d, 0x4c, (uint8_t)(ENC_RDX << 3 | (base & 7)), 0,
+    };
+
+    emit(t, bytes, sizeof bytes);
+}
+
+void trace_add_target(struct trace *t, uint64_t target, uint32_t copy)
+{
+    uint32_t *slot = &t->table[(uint16_t)target], at = t->len;
+
+    if (t->looked_up_count == TRACE_PLACES) {
+        t->full = true;
+        return;
+    }
+    emit_constant(t, ENC_RDX, 0 - target);
+    emit_add_rdx(t, ENC_RCX);
+    emit8(t, 0xe3); /* jrcxz over what follows */
+    emit8(t, 12);
+    emit_load(t, ENC_RCX, WORD_TARGET);
+    emit_jump(t, *slot);
+    restore_rcx_rdx(t);
+    emit_jump(t, copy);
+    if (t->full)
+        return;
+    *slot = at;
+    t->looked_up[t->looked_up_count++] = target;
+}
+
+/* ---- the comparison ---- */
+
+/* Numbers of registers in instructions, in the order of struct kvm_regs. */
+static const uint8_t encoding[16] = {0, 3, 1, 2, 6, 7, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15};
+
+static void load_rcx_from(struct trace *t, uint64_t va)
+{
+    static const uint8_t load[] = {0x48, 0x8b, 0x09}; /* mov rcx, [rcx] */
+
+    emit_constant(t, ENC_RCX, va);
+    emit(t, load, sizeof load);
+}
+
+/* ECX = 0 when the low half is equal, or when only the whole comparison can tell; RCX is saved. */
+static void emit_quick(struct trace *t, const struct trace_condition *c)
+{
+    static const uint8_t mov_ecx_0[] = {0xb9, 0, 0, 0, 0};
+    unsigned reg = ENC_RCX;
+
+    if (!c->memory && c->reg == REG_COUNT - 1) {
+        emit(t, mov_ecx_0, sizeof mov_ecx_0);
+        return;
+    }
+    if (c->memory)
+        load_rcx_from(t, c->va);
+    else
+        reg = encoding[c->reg];
+    if (reg >= 8)
+        emit8(t, 0x41);
+    emit8(t, 0x8d); /* lea ecx, [reg - value] */
+    emit8(t, (uint8_t)(0x88 | (reg & 7)));
+    if ((reg & 7) == ENC_RSP)
+        emit8(t, 0x24);
+    emit32(t, 0 - (uint32_t)c->value);
+}
+
+/* RCX = 0 when it is true; RCX and RDX are saved. */
+static void emit_condition(struct trace *t, const struct trace_condition *c)
+{
+    static const uint8_t pushfq = 0x9c;
+    unsigned base = ENC_RCX;
+
+    if (c->memory) {
+        load_rcx_from(t, c->va);
+    } else if (c->reg == REG_COUNT - 1) {
+        emit_save(t, ENC_RSP, WORD_RSP);
+        emit_own(t, 0x8d, ENC_RSP, TRACE_WORDS_OFFSET + WORD_STACK * 8);
+        emit(t, &pushfq, 1);
+        emit_load(t, ENC_RSP, WORD_RSP);
+        emit_load(t, ENC_RCX, WORD_FLAGS);
+    } else if (encoding[c->reg] == ENC_RCX) {
+        emit_load(t, ENC_RCX, WORD_RCX);
+    } else if (encoding[c->reg] == ENC_RDX) {
+        emit_load(t, ENC_RCX, WORD_RDX);
+    } else {
+        base = encoding[c->reg];
+    }
+    emit_constant(t, ENC_RDX, 0 - c->value);
+    emit_add_rdx(t, base);
+}
+
+/* Nearly always only the first lines are executed. */
+void trace_emit_compare(struct trace *t)
+{
+    const uint32_t end = t->len, limit = t->compare + TRACE_COMPARE_BYTES;
+    uint32_t mismatch[TRACE_CONDITIONS];
+
+    t->len = t->compare;
+    emit_save(t, ENC_RCX, WORD_RCX);
+    emit_quick(t, &t->condition[0]);
+    emit8(t, 0xe3); /* jrcxz */
+    emit8(t, 12);
+    emit_load(t, ENC_RCX, WORD_RCX);
+    emit_jump(t, t->body);
+    emit_save(t, ENC_RDX, WORD_RDX);
+    for (unsigned i = 0; i < t->conditions; i++) {
+        static const uint8_t unless_zero[] = {0xe3, 5, 0xe9}; /* jrcxz over jmp */
+        emit_condition(t, &t->condition[i]);
+        emit(t, unless_zero, sizeof unless_zero);
+        mismatch[i] = t->len;
+        emit32(t, 0);
+    }
+    restore_rcx_rdx(t);
+    t->match_at = t->len;
+    emit8(t, HLT);
+    for (unsigned i = 0; i < t->conditions; i++)
+        emit_patch_rel32(t, mismatch[i], t->len);
+    restore_rcx_rdx(t);
+    emit_jump(t, t->body);
+    assert(t->len <= limit);
+    t->len = end;
+}
+
+/* ---- the beginning ---- */
+
+void trace_reset(struct trace *t)
+{
+    for (unsigned i = 0; i < t->looked_up_count; i++)
+        t->table[(uint16_t)t->looked_up[i]] = 0;
+    memset(t->hash, 0, sizeof t->hash);
+    t->len = t->map_count = t->place_count = t->request_count = t->looked_up_count = 0;
+    t->page_count = t->body = 0;
+    t->full = t->site_copied = false;
+    restore_rcx_rdx(t); /* offset 0: what the table's empty slots lead to */
+    t->miss_at = t->len;
+    emit8(t, HLT);
+    t->dispatch = t->len;
+    emit_dispatch(t);
+    t->compare = t->len;
+    t->len += TRACE_COMPARE_BYTES;
+}
