@@ -226,7 +226,7 @@ static bool in_code(const struct trace *t, uint64_t rip, uint32_t *offset)
 
 static bool in_compare(const struct trace *t, uint32_t offset)
 {
-    return offset - t->compare < TRACE_COMPARE_BYTES;
+    return offset - t->compare < TRACE_COMPARE_BYTES || offset - t->quick < TRACE_QUICK_BYTES;
 }
 
 /* The original address of the instruction of which the code at an offset is the copy. */
@@ -349,7 +349,8 @@ static enum trace_verdict trapped(struct trace *t, struct vcpu *vcpu, const stru
             regs->rsp = frame.rsp;
             regs->rflags = frame.rflags & ~RFLAGS_RF;
             regs->rcx = t->words[WORD_RCX];
-            regs->rdx = t->words[WORD_RDX];
+            if (offset - t->quick >= TRACE_QUICK_BYTES)
+                regs->rdx = t->words[WORD_RDX];
             vcpu_set_sregs(vcpu, sregs);
             vcpu_set_regs(vcpu, regs);
             return TRACE_TRUE;

@@ -37,6 +37,7 @@
 #define TRACE_TAIL_BYTES 4096u
 /* The comparison's code is written anew for each start, in this much room. */
 #define TRACE_COMPARE_BYTES 2048u
+#define TRACE_QUICK_BYTES   36u
 
 /* Words that our code uses. */
 enum {
@@ -113,7 +114,7 @@ struct trace {
     uint32_t len; /* bytes of code */
     bool full;
     bool site_copied; /* the instruction at the site could be copied */
-    uint32_t miss_at, dispatch, compare, match_at, body;
+    uint32_t miss_at, dispatch, compare, match_at, quick, body;
     struct trace_map map[TRACE_PLACES];
     unsigned map_count;
     struct trace_place place[TRACE_PLACES];
@@ -144,7 +145,9 @@ void emit_constant(struct trace *t, unsigned reg, uint64_t value);
 void emit_leave(struct trace *t, uint64_t target);
 /* Begin a translation: forget all copies, write the miss and the dispatch code. */
 void trace_reset(struct trace *t);
-/* Write the code of the comparison; again when the site was copied (t->body is known). */
+/* Make room for the first comparison, behind which the copy of the site follows. */
+void trace_begin_site(struct trace *t);
+/* Write the code of all comparisons; the site was copied. */
 void trace_emit_compare(struct trace *t);
 /* Let the table know the copy of a target. */
 void trace_add_target(struct trace *t, uint64_t target, uint32_t copy);

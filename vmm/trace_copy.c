@@ -31,11 +31,11 @@ static struct trace_place *find_place(struct trace *t, uint64_t original)
     return &t->place[t->hash[i] - 1];
 }
 
-/* From here on the code that is emitted is the copy of an original address. */
-static void begin_copy(struct trace *t, struct trace_place *place)
+/* The copy of an original address begins at `copy`. */
+static void begin_copy(struct trace *t, struct trace_place *place, uint32_t copy)
 {
     assert(!place->copy);
-    place->copy = t->len;
+    place->copy = copy;
     for (uint32_t i = place->requests; i; i = t->request[i - 1].next)
         emit_patch_rel32(t, t->request[i - 1].rel32, place->copy);
     place->requests = 0;
@@ -211,8 +211,16 @@ static bool copy_far_operand(struct trace *t, const struct insn *insn, uint64_t 
     if (insn->info.encoding != ZYDIS_INSTRUCTION_ENCODING_LEGACY || insn->info.raw.rex.B ||
         insn->info.address_width != 64 || disp != modrm + 1)
         return false;
-    unsigned reg = free_register(insn, &index);
     memcpy(bytes, insn->bytes, sizeof bytes);
+    if ((uint64_t)(int32_t)address == address) {
+        bytes[modrm] = (uint8_t)((bytes[modrm] & 0x38) | 4);
+        emit(t, bytes, modrm + 1);
+        emit8(t, 0x25);
+        emit32(t, (uint32_t)address);
+        emit(t, bytes + disp + 4, insn->info.length - (disp + 4));
+        return true;
+    }
+    unsigned reg = free_register(insn, &index);
     bytes[modrm] = (uint8_t)((bytes[modrm] & 0x38) | reg);
     emit_save(t, reg, WORD_BORROW);
     emit_constant(t, reg, address);
@@ -291,6 +299,13 @@ static bool copy_target(struct trace *t, const struct insn *insn)
     if (insn->info.attributes & ZYDIS_ATTRIB_IS_RELATIVE) {
         uint64_t address = insn->va + insn->info.length + (uint64_t)insn->info.raw.disp.value;
         int64_t disp = (int64_t)(address - (emit_here(t) + len));
+        if (disp != (int32_t)disp && (uint64_t)(int32_t)address == address) {
+            bytes[len - 5] = ENC_RCX << 3 | 4;
+            bytes[len - 4] = 0x25;
+            emit(t, bytes, len - 3);
+            emit32(t, (uint32_t)address);
+            return true;
+        }
         if (disp != (int32_t)disp) { /* out of reach: RCX holds the address */
             emit_save(t, ENC_RCX, WORD_BORROW);
             t->map[t->map_count - 1].borrowed = 1 + RCX_INDEX;
@@ -471,14 +486,11 @@ static bool copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *
             return !first;
         }
         unsigned requests = t->request_count;
-        begin_copy(t, place);
-        t->map[t->map_count++] = (struct trace_map){.original = va, .offset = t->len};
+        if (va == t->site)
+            trace_begin_site(t);
+        begin_copy(t, place, va == t->site ? t->quick : t->len);
+        t->map[t->map_count++] = (struct trace_map){.original = va, .offset = place->copy};
         --*budget;
-        if (va == t->site) {
-            emit8(t, 0xe9);
-            emit_rel32_to(t, t->compare);
-            t->body = t->len;
-        }
         uint32_t body = t->len;
         enum copied copied = copy_insn(t, &insn, work, &next);
         if (copied == NOT_COPIED) {

@@ -4,7 +4,8 @@
 
 #include "vmm/trace_code.h"
 
-#define HLT 0xf4
+#define HLT        0xf4
+#define JUMP_BYTES 5u
 
 void emit(struct trace *t, const void *bytes, unsigned len)
 {
@@ -160,27 +161,99 @@ static void load_rcx_from(struct trace *t, uint64_t va)
     emit(t, load, sizeof load);
 }
 
-/* ECX = 0 when the low half is equal, or when only the whole comparison can tell; RCX is saved. */
+/* lea rcx, [rcx + offset] */
+static void emit_add_to_rcx(struct trace *t, uint64_t offset)
+{
+    static const uint8_t lea[] = {0x48, 0x8d, 0x89};
+
+    emit(t, lea, sizeof lea);
+    emit32(t, (uint32_t)offset);
+}
+
+/* xchg rcx, reg */
+static void emit_swap_rcx(struct trace *t, unsigned reg)
+{
+    if (reg == ENC_RCX)
+        return;
+    emit8(t, (uint8_t)(0x48 | (reg >= 8)));
+    emit8(t, 0x87);
+    emit8(t, (uint8_t)(0xc0 | ENC_RCX << 3 | (reg & 7)));
+}
+
+static bool is_small(uint64_t value)
+{
+    return (uint64_t)(int32_t)value == value && value != 0xffffffff80000000;
+}
+
+/* A register with a small value can be compared in RCX without touching memory. */
+static bool by_swap(const struct trace_condition *c)
+{
+    return !c->memory && c->reg != REG_COUNT - 1 && encoding[c->reg] != ENC_RSP &&
+           is_small(c->value);
+}
+
+static void emit_quick_end(struct trace *t, const struct trace_condition *c)
+{
+    if (by_swap(c)) {
+        emit_add_to_rcx(t, c->value);
+        emit_swap_rcx(t, encoding[c->reg]);
+    } else {
+        emit_load(t, ENC_RCX, WORD_RCX);
+    }
+}
+
+/* The first condition, in front of the copy of the site: RCX becomes 0 when it may be true, or when
+ * only the whole comparison can tell; then the latter follows. */
 static void emit_quick(struct trace *t, const struct trace_condition *c)
 {
     static const uint8_t mov_ecx_0[] = {0xb9, 0, 0, 0, 0};
     unsigned reg = ENC_RCX;
 
-    if (!c->memory && c->reg == REG_COUNT - 1) {
-        emit(t, mov_ecx_0, sizeof mov_ecx_0);
-        return;
+    if (by_swap(c)) {
+        emit_swap_rcx(t, encoding[c->reg]);
+        emit_add_to_rcx(t, 0 - c->value);
+    } else {
+        emit_save(t, ENC_RCX, WORD_RCX);
+        if (!c->memory && c->reg == REG_COUNT - 1) {
+            emit(t, mov_ecx_0, sizeof mov_ecx_0);
+        } else {
+            if (c->memory)
+                load_rcx_from(t, c->va);
+            else
+                reg = encoding[c->reg];
+            if (reg >= 8)
+                emit8(t, 0x41);
+            emit8(t, 0x8d); /* lea ecx, [reg - low half of value] */
+            emit8(t, (uint8_t)(0x88 | (reg & 7)));
+            if ((reg & 7) == ENC_RSP)
+                emit8(t, 0x24);
+            emit32(t, 0 - (uint32_t)c->value);
+        }
     }
-    if (c->memory)
-        load_rcx_from(t, c->va);
-    else
-        reg = encoding[c->reg];
-    if (reg >= 8)
-        emit8(t, 0x41);
-    emit8(t, 0x8d); /* lea ecx, [reg - value] */
-    emit8(t, (uint8_t)(0x88 | (reg & 7)));
-    if ((reg & 7) == ENC_RSP)
-        emit8(t, 0x24);
-    emit32(t, 0 - (uint32_t)c->value);
+    emit8(t, 0xe3); /* jrcxz to the jump in front of t->quick */
+    emit8(t, (uint8_t)(t->quick - JUMP_BYTES - (t->len + 1)));
+    emit_quick_end(t, c);
+}
+
+static void emit_nops(struct trace *t, unsigned count)
+{
+    static const uint8_t nop[] = {0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0};
+
+    for (; count >= sizeof nop; count -= sizeof nop)
+        emit(t, nop, sizeof nop);
+    while (count--)
+        emit8(t, 0x90);
+}
+
+void trace_begin_site(struct trace *t)
+{
+    const uint8_t over[] = {0xeb, JUMP_BYTES};
+
+    emit(t, over, sizeof over); /* for who comes from above */
+    emit_jump(t, t->compare);
+    t->quick = t->len;
+    emit_nops(t, TRACE_QUICK_BYTES);
+    t->body = t->len;
 }
 
 /* RCX = 0 when it is true; RCX and RDX are saved. */
@@ -208,19 +281,15 @@ static void emit_condition(struct trace *t, const struct trace_condition *c)
     emit_add_rdx(t, base);
 }
 
-/* Nearly always only the first lines are executed. */
-void trace_emit_compare(struct trace *t)
+/* All conditions, for the few passes in which the first may be true. */
+static void emit_whole(struct trace *t)
 {
-    const uint32_t end = t->len, limit = t->compare + TRACE_COMPARE_BYTES;
     uint32_t mismatch[TRACE_CONDITIONS];
 
-    t->len = t->compare;
-    emit_save(t, ENC_RCX, WORD_RCX);
-    emit_quick(t, &t->condition[0]);
-    emit8(t, 0xe3); /* jrcxz */
-    emit8(t, 12);
-    emit_load(t, ENC_RCX, WORD_RCX);
-    emit_jump(t, t->body);
+    if (by_swap(&t->condition[0])) {
+        emit_quick_end(t, &t->condition[0]);
+        emit_save(t, ENC_RCX, WORD_RCX);
+    }
     emit_save(t, ENC_RDX, WORD_RDX);
     for (unsigned i = 0; i < t->conditions; i++) {
         static const uint8_t unless_zero[] = {0xe3, 5, 0xe9}; /* jrcxz over jmp */
@@ -236,7 +305,22 @@ void trace_emit_compare(struct trace *t)
         emit_patch_rel32(t, mismatch[i], t->len);
     restore_rcx_rdx(t);
     emit_jump(t, t->body);
-    assert(t->len <= limit);
+}
+
+void trace_emit_compare(struct trace *t)
+{
+    const uint32_t end = t->len;
+
+    t->len = t->compare;
+    emit_whole(t);
+    assert(t->len <= t->compare + TRACE_COMPARE_BYTES);
+    t->len = t->quick;
+    emit_quick(t, &t->condition[0]);
+    assert(t->len <= t->body);
+    const unsigned spare = t->body - t->len; /* the padding goes first: nothing is jumped over */
+    t->len = t->quick;
+    emit_nops(t, spare);
+    emit_quick(t, &t->condition[0]);
     t->len = end;
 }
 
@@ -248,7 +332,7 @@ void trace_reset(struct trace *t)
         t->table[(uint16_t)t->looked_up[i]] = 0;
     memset(t->hash, 0, sizeof t->hash);
     t->len = t->map_count = t->place_count = t->request_count = t->looked_up_count = 0;
-    t->page_count = t->body = 0;
+    t->page_count = t->quick = t->body = 0;
     t->full = t->site_copied = false;
     restore_rcx_rdx(t); /* offset 0: what the table's empty slots lead to */
     t->miss_at = t->len;

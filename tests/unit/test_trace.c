@@ -384,6 +384,41 @@ static void test_library_code_far(void **state)
     munmap(pages, TRACE_BYTES);
 }
 
+/* RIP-relative operands: near, of low addresses (which 32 bits can hold), and far from the trace.
+ */
+static void add_by_rip(uint8_t *page, uint8_t *pages)
+{
+    /* 0: xor eax,eax; 2: add rax,[rip+19]; 9: jmp [rip+21]; 15: int3; 16: dec rdi; 19: jnz 2;
+     * 21: ret; 28: 3; 36: address of 16 */
+    static const uint8_t code[64] = {
+        0x31, 0xc0, 0x48, 0x03, 0x05, 19,   0,    0,    0,    0xff, 0x25, 21,   0,    0, 0,
+        0xcc, 0x48, 0xff, 0xcf, 0x75, 0xed, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 3,
+    };
+    static const struct trace_condition c = {.reg = 0, .value = 3000};
+    uint64_t result, back = (uintptr_t)page + 16;
+
+    memcpy(page, code, sizeof code);
+    memcpy(page + 36, &back, 8);
+    give_page((uintptr_t)page);
+    begin(pages, (uintptr_t)page + 16, &c, 1);
+    assert_true(call_copy((uintptr_t)page, 100000, 0, 0, 0, &result));
+    assert_int_equal(at_site[REG_RAX], 3000);
+    assert_int_equal(at_site[REG_RDI], 100000 - 999);
+}
+
+static void test_rip_relative_operands(void **state)
+{
+    uint8_t *low = executable(0x20000000, PAGE_BYTES), *pages = executable(FAR, TRACE_BYTES);
+
+    (void)state;
+    assert_true((uintptr_t)low < 1u << 31);
+    add_by_rip(original, original + PAGE_BYTES);
+    add_by_rip(original, pages);
+    add_by_rip(low, pages);
+    munmap(low, PAGE_BYTES);
+    munmap(pages, TRACE_BYTES);
+}
+
 /* When nothing more fits the translation begins again, and the guest does not notice. */
 static void test_full_trace_begins_again(void **state)
 {
@@ -414,6 +449,7 @@ int main(void)
         cmocka_unit_test(test_code_that_user_mode_can_write_is_refused),
         cmocka_unit_test(test_changed_code_is_noticed),
         cmocka_unit_test(test_every_copy_has_its_original),
+        cmocka_unit_test(test_rip_relative_operands),
         cmocka_unit_test(test_library_code_near),
         cmocka_unit_test(test_library_code_far),
         cmocka_unit_test(test_full_trace_begins_again),
