@@ -251,11 +251,13 @@ static bool is_false(const struct landing *g, const struct trace_condition *c,
     return walk_read(&g->vcpu->vm->memory, g->l->cr3, c->va, &value, 8) == 8 && value != c->value;
 }
 
-/* What a fault would leave on the stack of kernel code could be seen: only what is always mapped is
- * looked at there. */
+/* A fault of the comparison would leave its frame on the stack of kernel code: there, only memory of
+ * the kernel's own is looked at. User memory may be taken away, or may not be touched (SMAP). */
 static bool may_look_at(const struct landing *g, uint64_t va)
 {
-    return g->l->cpl == 3 || va >> 63;
+    struct translation t;
+
+    return g->l->cpl == 3 || (walk(&g->vcpu->vm->memory, g->l->cr3, va, &t) && !t.user);
 }
 
 /*
