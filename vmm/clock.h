@@ -27,8 +27,8 @@ enum clock_landing {
  * Kernel text as it was when the machine started. A breakpoint is set at the sync point before the
  * forced one, so code that was rewritten in between (Linux patches itself while it boots) is no
  * place for it: inside these ranges only code that is still as it was is chosen. That holds for the
- * kernel's own addresses; memory it has freed (its start-up code) may hold anything by now, which is
- * seen at other addresses.
+ * kernel's own addresses; memory it has freed (its start-up code) may hold anything by now, which
+ * is seen at other addresses.
  */
 #define STABLE_RANGES 8
 struct stable_code {
@@ -50,7 +50,8 @@ struct clock_host {
     struct stable_code stable;
     void (*kick_after)(void *opaque, uint64_t ns); /* have vcpu_run() return EXIT_KICK then */
     void *opaque;
-    bool hurry; /* a place that replay finds at some cost is better than none */
+    uint64_t wait_ns; /* how long working kernel code may be let run on to a rare place */
+    bool hurry;       /* a place that replay finds at some cost is better than none */
 };
 
 struct clock_ops {

@@ -11,9 +11,7 @@
 #define MAX_SITES  14
 #define STACK_SIZE 16384ull /* of a Linux kernel thread; its top is aligned to it */
 #define STACK_SCAN 1024     /* words looked at */
-/* How long a return is waited for, and how soon is too soon: a place reached that quickly is in a
- * loop, where replay would pass it too often. */
-#define WAIT_NS  8000000ull
+/* A place reached as soon as this is in a loop, where replay would pass it too often. */
 #define QUICK_NS 2000000ull
 /* How long the end of an instruction that repeats itself is waited for. */
 #define RUN_TO_NS 200000000ull
@@ -165,7 +163,7 @@ enum clock_choice return_site_run(struct vcpu *vcpu, const struct clock_host *ho
         return CLOCK_LATER;
     for (unsigned i = 0; i < count; i++)
         arm(&sites[i]);
-    host->kick_after(host->opaque, WAIT_NS);
+    host->kick_after(host->opaque, skip ? host->wait_ns : host->wait_ns / 4);
     enum clock_choice choice = run_armed(vcpu, sites, count, QUICK_NS, exit, e);
     for (unsigned i = 0; i < count; i++)
         disarm(&sites[i]);

@@ -11,7 +11,8 @@
 /*
  * Recording: let the guest run on until a function on its stack returns, leaving out the `skip`
  * innermost ones. CLOCK_CHOSEN: the vCPU stands at such a place, which was not reached at once (it
- * would be reached often). CLOCK_LATER: none was reached in time; the vCPU was kicked.
+ * would be reached often). CLOCK_LATER: none was reached within host->wait_ns (a quarter of it when
+ * none is left out); the vCPU was kicked.
  */
 enum clock_choice return_site_run(struct vcpu *vcpu, const struct clock_host *host, unsigned skip,
                                   struct vcpu_exit *exit, struct err *e);

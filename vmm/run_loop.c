@@ -18,17 +18,24 @@
 #include "vmm/msr.h"
 
 #define KICK_SIGNAL SIGUSR1
-/* How long the guest runs on when no forced point could be chosen where it stood: twice as long each
- * time, so that a guest that stands in a long REP MOVS gets on even where an exit is expensive. */
+/* How long the guest runs on when no forced point could be chosen where it stood: twice as long
+ * each time, so that a guest that stands in a long REP MOVS gets on even where an exit is
+ * expensive. */
 #define RETRY_FIRST_NS 250000ull
 #define RETRY_LAST_NS  8000000ull
+/* How long kernel code is let run on to a function's return: at first, and once an interrupt has
+ * waited for PATIENCE_NS (a long loop, as when Linux patches itself: any place within is passed too
+ * often). */
+#define WAIT_NS      8000000ull
+#define PATIENCE_NS  100000000ull
+#define LONG_WAIT_NS 500000000ull
 /* An interrupt that has waited so long is delivered wherever the guest is. */
-#define HURRY_NS 400000000ull
+#define HURRY_NS 1500000000ull
 /* How long a stop by the user waits for a sync point. */
 #define STOP_GRACE_NS 20000000ull
 /* After this a stop does not wait any longer for a point that can be compared in a replay. */
 #define STOP_LIMIT_NS 3000000000ull
-#define LEAST_RUN_NS 50000ull
+#define LEAST_RUN_NS  50000ull
 /* Output of the guest is shown at the latest after this. */
 #define OUTPUT_NS 20000000ull
 /* Until the #GP hook is in place, look for it at every so many sync points. */
@@ -365,7 +372,9 @@ static int force_point(struct machine *m, struct err *e)
     struct landmark landmark;
 
     m->stats.forced_tries++;
-    m->clock_host.hurry = device_now(m) - m->pending_ns >= HURRY_NS;
+    const uint64_t waited = device_now(m) - m->pending_ns;
+    m->clock_host.wait_ns = waited >= PATIENCE_NS ? LONG_WAIT_NS : WAIT_NS;
+    m->clock_host.hurry = waited >= HURRY_NS;
     switch (m->clock->choose(&m->vcpu, &m->clock_host, &landmark, &exit, e)) {
     case CLOCK_CHOSEN:
         recorder_forced(m->recorder, m->vcpu.index, &landmark);
