@@ -20,6 +20,8 @@
 #include "vmm/emulated_relay.h"
 
 #define PORTS 4
+/* The host is given 30 s to start, then 60, then so long. */
+#define START_SECONDS_LAST 60u
 
 static bool in_path(const char *program)
 {
@@ -202,32 +204,55 @@ static int take_signals(sigset_t *old)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static int run_with(const struct emulated_options *o, const struct emulated_request *r,
-                    const struct string_list *rw_dirs, struct err *e)
+/* One start of the host, with a command in it. */
+static enum relay_end run_once(const struct emulated_options *o, const struct emulated_request *r,
+                               const struct string_list *rw_dirs, unsigned start_seconds,
+                               int *status, struct err *e)
 {
     bool debug = getenv(EMULATED_DEBUG_VARIABLE) != NULL;
     struct string_list args = {0};
     struct host host = {.pid = -1, .ports = {-1, -1, -1, -1}, .said = -1};
+    enum relay_end end = RELAY_FAILED;
     sigset_t old;
-    int status = -1;
 
     emulated_qemu_args(o, rw_dirs, debug, &args);
     int signals = take_signals(&old);
     if (signals < 0) {
         err_set(e, STATUS_ERROR, "signalfd: %s", strerror(errno));
     } else if (start_host(args.items, debug, &host, e) == 0) {
-        enum relay_end end = emulated_relay(host.ports, signals, r, &status, e);
-        if (end == RELAY_SILENCE)
+        end = emulated_relay(host.ports, signals, r, start_seconds, status, e);
+        if (end == RELAY_SILENCE || end == RELAY_NOT_STARTED)
             explain(&host, e);
-        if (end == RELAY_SILENCE || end == RELAY_FAILED)
-            status = -1;
     }
     stop_host(&host);
     if (signals >= 0)
         close(signals);
     sigprocmask(SIG_SETMASK, &old, NULL);
     string_list_free(&args);
-    return status;
+    return end;
+}
+
+/* It starts in 3 s, but now and then (1 of some hundred starts) it stands still on its way. */
+static int run_with(const struct emulated_options *o, const struct emulated_request *r,
+                    const struct string_list *rw_dirs, struct err *e)
+{
+    int status = -1;
+
+    for (unsigned start_seconds = 30;; start_seconds *= 2) {
+        switch (run_once(o, r, rw_dirs, start_seconds, &status, e)) {
+        case RELAY_EXITED:
+        case RELAY_SIGNAL:
+            return status;
+        case RELAY_NOT_STARTED:
+            if (start_seconds > START_SECONDS_LAST)
+                return -1;
+            fprintf(stderr, "dittovm: %s; starting it again\n", e->text);
+            break;
+        case RELAY_FAILED:
+        case RELAY_SILENCE:
+            return -1;
+        }
+    }
 }
 
 /* A closed standard stream must not come back as one of our own descriptors. */

@@ -20,7 +20,6 @@
  * stopped process group must not look like a dead host.
  */
 #define TICK_MS      5000
-#define START_TICKS  (60000 / TICK_MS)
 #define SILENT_TICKS (60000 / TICK_MS)
 
 /* A pipe that poll() calls writable takes this much without blocking (PIPE_BUF). */
@@ -43,7 +42,7 @@ struct relay {
     size_t orders_sent;
     char line[512];
     size_t line_length;
-    unsigned silent_ticks;
+    unsigned silent_ticks, start_seconds;
     bool ready, exited, ended, raw;
     enum relay_end end;
     int status, command_status;
@@ -231,10 +230,10 @@ static void drain_output(struct relay *y, struct stream *s, unsigned number)
 static void tick(struct relay *y)
 {
     y->silent_ticks++;
-    if (!y->ready && y->silent_ticks >= START_TICKS) {
-        err_set(y->e, STATUS_ERROR, "the emulated KVM host did not start within %d s",
-                START_TICKS * TICK_MS / 1000);
-        finish(y, RELAY_SILENCE, 0);
+    if (!y->ready && y->silent_ticks * TICK_MS / 1000 >= y->start_seconds) {
+        err_set(y->e, STATUS_ERROR, "the emulated KVM host did not start within %u s",
+                y->start_seconds);
+        finish(y, RELAY_NOT_STARTED, 0);
     } else if (y->ready && y->silent_ticks >= SILENT_TICKS) {
         err_set(y->e, STATUS_ERROR, "the emulated KVM host stopped answering");
         finish(y, RELAY_SILENCE, 0);
@@ -249,7 +248,8 @@ static void step(struct relay *y)
     struct pollfd p[COUNT] = {
         [CONTROL] = {y->control, POLLIN | (y->orders.len ? POLLOUT : 0), 0},
         [SIGNALS] = {y->signals, POLLIN, 0},
-        [IN_FROM] = {empty(&y->in) ? y->in.from : -1, POLLIN, 0},
+        /* what is read here is lost if the host must be started again */
+        [IN_FROM] = {y->ready && empty(&y->in) ? y->in.from : -1, POLLIN, 0},
         [IN_TO] = {empty(&y->in) ? -1 : y->in.to, POLLOUT, 0},
         [OUT_FROM] = {empty(&y->out) ? y->out.from : -1, POLLIN, 0},
         [OUT_TO] = {empty(&y->out) ? -1 : y->out.to, POLLOUT, 0},
@@ -331,7 +331,7 @@ static void close_output(const struct stream *s, int shared)
 }
 
 enum relay_end emulated_relay(const int ports[4], int signals, const struct emulated_request *r,
-                              int *status, struct err *e)
+                              unsigned start_seconds, int *status, struct err *e)
 {
     struct sigaction ignore = {.sa_handler = SIG_IGN}, old;
     struct relay *y = calloc(1, sizeof *y);
@@ -343,6 +343,7 @@ enum relay_end emulated_relay(const int ports[4], int signals, const struct emul
         fcntl(ports[i], F_SETFL, fcntl(ports[i], F_GETFL) | O_NONBLOCK);
     y->control = ports[0];
     y->signals = signals;
+    y->start_seconds = start_seconds;
     y->r = r;
     y->e = e;
     open_input(&y->in, ports[1]);
