@@ -10,7 +10,7 @@
 #include <xxhash.h>
 #include <zlib.h>
 
-#define QUEUE_MAX_BYTES (16u << 20)
+#define QUEUE_MAX_BYTES (40u << 20)
 
 /*
  * Pages gain 4 % from level 6, at twice the time. Events gain up to a third, but not if the machine
