@@ -5,19 +5,22 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MEMORY_MIN  (16ull << 20)
-#define MEMORY_MAX  (1ull << 40)
-#define MEMORY_STEP (2ull << 20)
+int guest_memory_check(uint64_t size, struct err *e)
+{
+    if (size >= MEMORY_MIN && size <= MEMORY_MAX && size % MEMORY_STEP == 0)
+        return 0;
+    return err_set(e, STATUS_USAGE,
+                   "guest memory of %llu bytes is not possible: give a multiple of 2 MiB from 16 MiB "
+                   "to 256 GiB",
+                   (unsigned long long)size);
+}
 
 int guest_memory_create(struct guest_memory *m, uint64_t size, struct err *e)
 {
     memset(m, 0, sizeof(*m));
     m->fd = -1;
-    if (size < MEMORY_MIN || size > MEMORY_MAX || size % MEMORY_STEP != 0)
-        return err_set(e, STATUS_USAGE,
-                       "guest memory of %llu bytes is not possible: give a multiple of 2 MiB from "
-                       "16 MiB to 1 TiB",
-                       (unsigned long long)size);
+    if (guest_memory_check(size, e) < 0)
+        return -1;
 
     int fd = memfd_create("guest-ram", MFD_CLOEXEC);
 

@@ -25,8 +25,16 @@ struct guest_memory {
     uint64_t low_size, high_size;
 };
 
-/* Make `size` bytes of zeroed RAM (16 MiB to 1 TiB, a multiple of 2 MiB); the memory is not committed
- * until it is touched. */
+/* How much there can be: well within the 39 physical address bits of ditto-v1, the end of which is
+ * ours (vmm/trace.c). */
+#define MEMORY_MIN  (16ull << 20)
+#define MEMORY_MAX  (256ull << 30)
+#define MEMORY_STEP (2ull << 20)
+
+/* 0 when `size` bytes are possible, else -1 with STATUS_USAGE. */
+int guest_memory_check(uint64_t size, struct err *e);
+
+/* Make `size` bytes of zeroed RAM (see above); the memory is not committed until it is touched. */
 int guest_memory_create(struct guest_memory *m, uint64_t size, struct err *e);
 void guest_memory_destroy(struct guest_memory *m);
 

@@ -10,7 +10,7 @@
 
 /*
  * The thread behind a recording writer: it takes raw blocks in order, compresses them and appends
- * them to the file, while the machine runs on. All blocks waiting hold at most about 16 MiB;
+ * them to the file, while the machine runs on. All blocks waiting hold at most about 40 MiB;
  * whoever puts one more waits until there is room again.
  *
  * After the first failed write nothing more is written, the torn block is cut off the file, and

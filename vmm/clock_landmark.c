@@ -21,6 +21,8 @@
 #define HLT 0xf4
 /* How far choose() steps ahead for a good instruction before it asks for another try. */
 #define CHOOSE_STEPS 24
+/* The same out of code that writes itself, which is called from code that does not. */
+#define CHOOSE_STEPS_WRITABLE 256
 /* How many instructions with memory operands it passes over in the hope of one without. */
 #define CHOOSE_MEMORY_STEPS 6
 /* How far a PAUSE may be, and how far apart two looks at the same waiting loop, in bytes of code.
@@ -39,6 +41,13 @@
 
 /* ---- recording ---- */
 
+/* User code that user mode can write may have been written since the last sync point, where replay
+ * sets its breakpoint. */
+static bool is_writable_code(const struct translation *t, const struct kvm_sregs *sregs)
+{
+    return sregs->ss.dpl == 3 && t->writable;
+}
+
 /* Describe the point where the vCPU stands; false when it is no good. */
 static bool take(struct vcpu *vcpu, const struct clock_host *host, enum site_quality least,
                  struct landmark *l)
@@ -52,6 +61,7 @@ static bool take(struct vcpu *vcpu, const struct clock_host *host, enum site_qua
     if (!vcpu_interruptible(vcpu) || !insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) ||
         !walk(m, sregs.cr3, insn.va, &t) || !guest_memory_at(m, t.gpa, 1) ||
         site_quality(m, &insn, vcpu->regs, &sregs) < least ||
+        (is_writable_code(&t, &sregs) && !host->hurry) ||
         !code_is_stable(&host->stable, insn.va, t.gpa, insn.bytes, insn.info.length))
         return false;
     memset(l, 0, sizeof *l);
@@ -68,17 +78,22 @@ static enum clock_choice choose_near(struct vcpu *vcpu, const struct clock_host 
                                      struct err *e)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
+    unsigned limit = CHOOSE_STEPS;
 
-    for (unsigned steps = 0; steps < CHOOSE_STEPS; steps++) {
+    for (unsigned steps = 0; steps < limit; steps++) {
         struct kvm_sregs sregs;
+        struct translation t;
         struct insn insn;
         vcpu_get_sregs(vcpu, &sregs);
         if (!vcpu_interruptible(vcpu) || (sregs.ss.dpl == 3 && !host->hook->rip))
             return CLOCK_LATER;
         if (take(vcpu, host, steps < CHOOSE_MEMORY_STEPS ? SITE_GOOD : SITE_MEMORY, landmark))
             return CLOCK_CHOSEN;
-        if (!insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn))
+        if (!insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) ||
+            !walk(m, sregs.cr3, insn.va, &t))
             return CLOCK_LATER;
+        if (is_writable_code(&t, &sregs))
+            limit = CHOOSE_STEPS_WRITABLE;
         if (insn.info.attributes & REPEATED) {
             enum clock_choice behind =
                 return_site_run_to(vcpu, host, insn.va + insn.info.length, exit, e);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "mmu/memory.h"
 
 #define DEFAULT_MEMORY   (256ull << 20)
 #define DEFAULT_GRACE_MS 50
@@ -93,7 +94,7 @@ static int parse_one(struct run_options *o, int option, char **argv, struct err 
     case 'm':
         if (parse_size(optarg, &o->memory) < 0)
             return err_set(e, STATUS_USAGE, "--memory takes a size like 256M, not '%s'", optarg);
-        return 0;
+        return guest_memory_check(o->memory, e);
     case OPT_DISK:
         o->disk = optarg;
         return 0;
