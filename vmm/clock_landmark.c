@@ -89,8 +89,7 @@ static enum clock_choice choose_near(struct vcpu *vcpu, const struct clock_host 
             return CLOCK_LATER;
         if (take(vcpu, host, steps < CHOOSE_MEMORY_STEPS ? SITE_GOOD : SITE_MEMORY, landmark))
             return CLOCK_CHOSEN;
-        if (!insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) ||
-            !walk(m, sregs.cr3, insn.va, &t))
+        if (!insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) || !walk(m, sregs.cr3, insn.va, &t))
             return CLOCK_LATER;
         if (is_writable_code(&t, &sregs))
             limit = CHOOSE_STEPS_WRITABLE;
@@ -266,8 +265,8 @@ static bool is_false(const struct landing *g, const struct trace_condition *c,
     return walk_read(&g->vcpu->vm->memory, g->l->cr3, c->va, &value, 8) == 8 && value != c->value;
 }
 
-/* A fault of the comparison would leave its frame on the stack of kernel code: there, only memory of
- * the kernel's own is looked at. User memory may be taken away, or may not be touched (SMAP). */
+/* A fault of the comparison would leave its frame on the stack of kernel code: there, only memory
+ * of the kernel's own is looked at. User memory may be taken away, or may not be touched (SMAP). */
 static bool may_look_at(const struct landing *g, uint64_t va)
 {
     struct translation t;

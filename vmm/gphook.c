@@ -101,8 +101,10 @@ bool gphook_hit(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu
 {
     if (!hook->rip || exit->kind != EXIT_HLT || vcpu->regs->rip != hook->rip + 1)
         return false;
-    /* A HLT that the guest really executes there would not have a frame of ours below it. */
-    return insn_read(vcpu, vcpu->regs->rsp, frame, sizeof *frame) == sizeof *frame &&
+    /* A HLT that the guest really executes there would not have a frame of ours below it. The CPU
+     * aligns the stack before it pushes one, so it does not straddle a page. */
+    return vcpu->regs->rsp % 16 == 0 &&
+           insn_read(vcpu, vcpu->regs->rsp, frame, sizeof *frame) == sizeof *frame &&
            !(frame->cs >> 16) && !(frame->ss >> 16) && (frame->rflags & 2);
 }
 

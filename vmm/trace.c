@@ -18,6 +18,8 @@
 #define REGION_SLOT  2
 #define LARGE_PAGE   (2ull << 20)
 #define CR3_PWT      8ull
+#define RFLAGS_TF    0x100ull
+#define DR7_ENABLED  0xffull
 /* The vectors by which code gets into its kernel: exceptions but for the reserved ones, and INT
  * 80h. */
 #define EXCEPTIONS   0x703f7dffu
@@ -156,53 +158,55 @@ static void flush_tlb(struct vcpu *vcpu)
 
 /* ---- ways into the kernel ---- */
 
-static bool pushes_error_code(unsigned vector)
-{
-    return vector == 8 || (vector >= 10 && vector <= 14) || vector == 17 || vector == 21 ||
-           vector == 29 || vector == 30;
-}
-
-static void add_trap(struct trace *t, uint64_t va, bool frame, bool error_code)
+/* A breakpoint on a way into the kernel. False when that is impossible. */
+static bool add_trap(struct trace *t, uint64_t va, bool frame)
 {
     struct translation to;
 
     for (unsigned i = 0; i < t->trap_count; i++)
         if (t->trap[i].va == va)
-            return;
-    /* A gate may still lead to start-up code whose memory holds something else by now. */
-    if (!walk(t->memory, t->root, va, &to) || !to.executable || to.user ||
-        t->trap_count == TRACE_TRAPS)
-        return;
+            return true;
+    /* A gate may still lead to start-up code whose memory holds something else by now: nothing gets
+     * into the kernel there. */
+    if (!walk(t->memory, t->root, va, &to) || !to.executable)
+        return true;
     uint8_t *at = guest_memory_at(t->memory, to.gpa, 1);
-    if (!at)
-        return;
-    t->trap[t->trap_count++] = (struct trace_trap){va, to.gpa, at, *at, error_code, frame};
+    if (!at || t->trap_count == TRACE_TRAPS)
+        return false;
+    t->trap[t->trap_count++] = (struct trace_trap){va, to.gpa, at, *at, frame};
     *at = HLT;
+    return true;
 }
 
-static void set_traps(struct trace *t, struct vcpu *vcpu, const struct kvm_sregs *sregs)
+/* The handlers of exceptions and, from user code, of INT n and of system calls (LSTAR, CSTAR,
+ * SYSENTER_EIP). */
+static bool set_traps(struct trace *t, struct vcpu *vcpu, const struct kvm_sregs *sregs)
 {
     struct {
         struct kvm_msrs head;
-        struct kvm_msr_entry entry[2];
-    } msrs = {.head.nmsrs = 2, .entry = {{.index = 0xc0000082}, {.index = 0xc0000083}}};
+        struct kvm_msr_entry entry[3];
+    } msrs = {.head.nmsrs = 3,
+              .entry = {{.index = 0xc0000082}, {.index = 0xc0000083}, {.index = 0x176}}};
+    bool all = true;
 
     t->trap_count = 0;
-    for (unsigned vector = 0; vector <= VECTOR_INT80; vector++) {
+    for (unsigned vector = 0; vector < 256 && sregs->idt.limit >= 16 * vector + 15; vector++) {
         uint64_t gate[2];
-        if ((vector < 32 ? !(EXCEPTIONS >> vector & 1) : vector != VECTOR_INT80) ||
-            sregs->idt.limit < 16 * vector + 15 ||
+        if ((vector < 32 && !(EXCEPTIONS >> vector & 1)) || (vector >= 32 && t->cpl == 0) ||
             walk_read(t->memory, t->root, sregs->idt.base + 16 * vector, gate, 16) != 16 ||
-            !(gate[0] >> 47 & 1))
+            !(gate[0] >> 47 & 1) || (vector >= 32 && (gate[0] >> 45 & 3) != 3))
             continue;
         uint64_t handler = (gate[0] & 0xffff) | (gate[0] >> 32 & 0xffff0000) | gate[1] << 32;
         if (handler != t->hook->rip)
-            add_trap(t, handler, true, pushes_error_code(vector));
+            all &= add_trap(t, handler, true);
     }
-    if (t->cpl == 3 && ioctl(vcpu->fd, KVM_GET_MSRS, &msrs) == 2) {
-        add_trap(t, msrs.entry[0].data, false, false); /* LSTAR */
-        add_trap(t, msrs.entry[1].data, false, false); /* CSTAR */
-    }
+    if (t->cpl == 0)
+        return all;
+    all &= ioctl(vcpu->fd, KVM_GET_MSRS, &msrs) == 3;
+    for (unsigned i = 0; i < 3; i++)
+        if (msrs.entry[i].data)
+            all &= add_trap(t, msrs.entry[i].data, false);
+    return all;
 }
 
 static void clear_traps(struct trace *t)
@@ -251,11 +255,22 @@ static uint64_t code_address(const struct trace *t, uint32_t offset)
     return t->base + TRACE_CODE_OFFSET + offset;
 }
 
+/* Whether the guest's debugging would be misled by a copy of its code, or it is not 64-bit code. */
+static bool is_special(struct vcpu *vcpu, const struct kvm_regs *regs,
+                       const struct kvm_sregs *sregs)
+{
+    struct kvm_debugregs debug;
+
+    return !sregs->cs.l || (regs->rflags & RFLAGS_TF) ||
+           ioctl(vcpu->fd, KVM_GET_DEBUGREGS, &debug) < 0 || (debug.dr7 & DR7_ENABLED);
+}
+
 /* Find the trace of an earlier time still true, or begin a new one. */
 static bool prepare(struct trace *t, const struct kvm_regs *regs, const struct kvm_sregs *sregs)
 {
     const uint64_t cr3 = sregs->ss.dpl == 3 ? sregs->cr3 : 0;
-    bool same = t->site == regs->rip && t->cpl == sregs->ss.dpl && t->cr3 == cr3 && t->len;
+    bool same =
+        t->site == regs->rip && t->cpl == sregs->ss.dpl && t->cr3 == cr3 && t->len && !t->full;
 
     t->root = sregs->cr3;
     if (same) {
@@ -266,6 +281,7 @@ static bool prepare(struct trace *t, const struct kvm_regs *regs, const struct k
     t->site = regs->rip;
     t->cpl = sregs->ss.dpl;
     t->cr3 = cr3;
+    t->len = 0;
     if (!find_entry(t))
         return false;
     trace_reset(t);
@@ -287,12 +303,14 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
     t->conditions = count;
     if (t->active) { /* go on in it */
         assert(t->site == regs->rip && t->root == sregs->cr3);
+        if (!trace_copy(t, t->site) || !t->site_copied)
+            return false;
         trace_emit_compare(t);
         go_to(t, vcpu, code_address(t, t->body), &in, sregs);
         return true;
     }
     t->hook = hook;
-    if (!prepare(t, regs, sregs))
+    if (is_special(vcpu, regs, sregs) || !prepare(t, regs, sregs))
         return false;
     if (!trace_copy(t, t->site) || !t->site_copied)
         return false;
@@ -302,8 +320,12 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
     t->cr2 = sregs->cr2;
     t->site_gpa = site.gpa;
     t->site_byte = *(uint8_t *)guest_memory_at(t->memory, site.gpa, 1);
-    *t->entry = build_tables(t);
-    set_traps(t, vcpu, sregs);
+    *t->entry = t->installed = build_tables(t);
+    if (!set_traps(t, vcpu, sregs)) {
+        clear_traps(t);
+        *t->entry = 0;
+        return false;
+    }
     t->active = true;
     go_to(t, vcpu, code_address(t, t->body), &in, sregs);
     return true;
@@ -317,7 +339,8 @@ void trace_stop(struct vcpu *vcpu)
         return;
     t->active = false;
     clear_traps(t);
-    *t->entry = 0;
+    if ((*t->entry & ~(PTE_ACCESSED | PTE_DIRTY)) == (t->installed & ~(PTE_ACCESSED | PTE_DIRTY)))
+        *t->entry = 0;
     flush_tlb(vcpu);
 }
 
@@ -332,12 +355,16 @@ static enum trace_verdict trapped(struct trace *t, struct vcpu *vcpu, const stru
 
     *regs = *vcpu->regs;
     regs->rip = trap->va;
-    /* The frame from RIP on; a missing error code is made up for. */
-    const uint64_t at = regs->rsp + (trap->error_code ? 8 : 0);
-    uint64_t *rip = trap->frame && walk(t->memory, t->root, at, &to)
-                        ? guest_memory_at(t->memory, to.gpa, 8)
-                        : NULL;
-    if (rip && in_code(t, *rip, &offset)) {
+    /* The frame begins with RIP or, below it, an error code; several vectors may share a handler.
+     */
+    uint64_t at = regs->rsp, *rip = NULL;
+    for (unsigned i = 0; i < 2 && trap->frame; i++, at += 8) {
+        rip = walk(t->memory, t->root, at, &to) ? guest_memory_at(t->memory, to.gpa, 8) : NULL;
+        if (rip && in_code(t, *rip, &offset))
+            break;
+        rip = NULL;
+    }
+    if (rip) {
         const struct trace_map *entry = trace_find(t, offset);
         if (in_compare(t, offset) &&
             walk_read(t->memory, t->root, at - 8, &frame, sizeof frame) == sizeof frame) {
@@ -369,7 +396,7 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
 {
     struct trace *t = vcpu->vm->trace;
     uint64_t target;
-    uint32_t offset;
+    uint32_t offset, copy;
 
     if (!t || !t->active || exit->kind > EXIT_SYNC_LAST)
         return TRACE_OTHER;
@@ -387,8 +414,8 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
         regs->rip = t->site;
         return TRACE_TRUE;
     }
-    uint32_t copy = trace_extend(t, offset, &target);
-    assert(target); /* no other HLT is in the code */
+    if (!trace_extend(t, offset, &copy, &target))
+        return TRACE_OTHER;
     go_to(t, vcpu, copy ? code_address(t, copy) : target, regs, sregs);
     return TRACE_RUN_ON;
 }

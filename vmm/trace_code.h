@@ -81,8 +81,7 @@ struct trace_page {
 struct trace_trap {
     uint64_t va, gpa;
     uint8_t *at, saved;
-    bool error_code; /* the exception pushes one */
-    bool frame;      /* it is an exception (not a system call) */
+    bool frame; /* it is an exception (not a system call) */
 };
 
 struct trace {
@@ -92,9 +91,9 @@ struct trace {
 
     /* while it is in place */
     bool active;
-    uint64_t root;   /* the page tables it was put into */
-    uint64_t *entry; /* the guest's page-table entry that leads to it */
-    unsigned level;  /* of that entry; 3: PML4 */
+    uint64_t root;              /* the page tables it was put into */
+    uint64_t *entry, installed; /* the guest's page-table entry that leads to it, and its value */
+    unsigned level;             /* of that entry; 3: PML4 */
     struct kvm_segment cs, ss;
     uint64_t cr2;
     const struct gp_hook *hook;
@@ -163,11 +162,11 @@ void trace_add_target(struct trace *t, uint64_t target, uint32_t copy);
  */
 uint32_t trace_copy(struct trace *t, uint64_t va);
 /*
- * The code at an offset asked (by a HLT) for what it needs: the copy of where the guest goes on,
- * which is *target (0: nothing asks there). Returns the copy's offset, or 0 when there can be none
- * now: the guest goes on at the target itself.
+ * The code at an offset asked, by a HLT, for what it needs. True, with *copy the offset of the copy
+ * of where the guest goes on, which is *target; 0 when there can be none now: the guest goes on at
+ * the target itself. False when nothing asks there.
  */
-uint32_t trace_extend(struct trace *t, uint32_t offset, uint64_t *target);
+bool trace_extend(struct trace *t, uint32_t offset, uint32_t *copy, uint64_t *target);
 /* Whether all code is still as it was copied. */
 bool trace_is_current(const struct trace *t);
 /* The entry of the map for an offset in the code; NULL for the comparison and other code of ours.

@@ -209,7 +209,7 @@ static bool copy_far_operand(struct trace *t, const struct insn *insn, uint64_t 
     uint8_t bytes[INSN_MAX], index;
 
     if (insn->info.encoding != ZYDIS_INSTRUCTION_ENCODING_LEGACY || insn->info.raw.rex.B ||
-        insn->info.address_width != 64 || disp != modrm + 1)
+        insn->info.raw.rex.X || insn->info.address_width != 64 || disp != modrm + 1)
         return false;
     memcpy(bytes, insn->bytes, sizeof bytes);
     if ((uint64_t)(int32_t)address == address) {
@@ -284,10 +284,10 @@ static bool copy_target(struct trace *t, const struct insn *insn)
         if (b >= 0x64 && b <= 0x67) /* FS, GS, address size; the others mean nothing here */
             bytes[len++] = b;
     }
-    if (insn->bytes[modrm - 1] != 0xff)
+    if (insn->bytes[modrm - 1] != 0xff || insn->info.meta.branch_type == ZYDIS_BRANCH_TYPE_FAR)
         return false;
     if ((insn->info.attributes & ZYDIS_ATTRIB_IS_RELATIVE) &&
-        (insn->info.raw.rex.B || insn->info.address_width != 64))
+        (insn->info.raw.rex.B || insn->info.raw.rex.X || insn->info.address_width != 64))
         return false;
     bytes[len++] = (uint8_t)(0x48 | insn->info.raw.rex.X << 1 | insn->info.raw.rex.B);
     bytes[len++] = 0x8b;
@@ -361,13 +361,24 @@ static void copy_return(struct trace *t, const struct insn *insn)
     emit_dispatched(t);
 }
 
-static bool writes_control(const struct insn *insn)
+/* Control registers change how the trace is mapped, debug registers would act on the copy, and SS
+ * (which user code may load) is not what it was at the start. */
+static bool writes_special(const struct insn *insn)
 {
-    for (unsigned i = 0; i < insn->info.operand_count; i++)
-        if (insn->operands[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
-            ZydisRegisterGetClass(insn->operands[i].reg.value) == ZYDIS_REGCLASS_CONTROL &&
-            (insn->operands[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
+    for (unsigned i = 0; i < insn->info.operand_count; i++) {
+        const ZydisDecodedOperand *op = &insn->operands[i];
+        if (op->type != ZYDIS_OPERAND_TYPE_REGISTER ||
+            !(op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
+            continue;
+        switch (ZydisRegisterGetClass(op->reg.value)) {
+        case ZYDIS_REGCLASS_CONTROL:
+        case ZYDIS_REGCLASS_DEBUG:
+        case ZYDIS_REGCLASS_SEGMENT:
             return true;
+        default:
+            break;
+        }
+    }
     return false;
 }
 
@@ -378,7 +389,9 @@ static bool is_plain(const struct trace *t, const struct insn *insn)
 {
     const ZydisDecodedInstruction *info = &insn->info;
 
-    if ((info->attributes & ZYDIS_ATTRIB_IS_PRIVILEGED) && (t->cpl != 0 || writes_control(insn)))
+    if ((info->attributes & ZYDIS_ATTRIB_IS_PRIVILEGED) && t->cpl != 0)
+        return false;
+    if (writes_special(insn))
         return false;
     switch (info->mnemonic) {
     case ZYDIS_MNEMONIC_HLT:
@@ -386,8 +399,13 @@ static bool is_plain(const struct trace *t, const struct insn *insn)
     case ZYDIS_MNEMONIC_LGDT:
     case ZYDIS_MNEMONIC_LTR:
     case ZYDIS_MNEMONIC_LLDT:
-    case ZYDIS_MNEMONIC_XBEGIN:
+    case ZYDIS_MNEMONIC_INVLPG: /* code may be mapped anew */
+    case ZYDIS_MNEMONIC_INVPCID:
         return false;
+    case ZYDIS_MNEMONIC_POPF: /* may set TF */
+    case ZYDIS_MNEMONIC_POPFD:
+    case ZYDIS_MNEMONIC_POPFQ:
+        return t->cpl == 0;
     default:
         break;
     }
@@ -403,6 +421,7 @@ static bool is_plain(const struct trace *t, const struct insn *insn)
     case ZYDIS_CATEGORY_UNCOND_BR:
     case ZYDIS_CATEGORY_COND_BR:
     case ZYDIS_CATEGORY_X87_ALU: /* FXSAVE shows where they were */
+    case ZYDIS_CATEGORY_FCMOV:
         return false;
     case ZYDIS_CATEGORY_SYSTEM:
         return t->cpl == 0;
@@ -436,7 +455,7 @@ static enum copied copy_insn(struct trace *t, const struct insn *insn, struct wo
     *next = after;
     switch (insn->info.meta.category) {
     case ZYDIS_CATEGORY_COND_BR:
-        if (!direct)
+        if (!direct || insn->info.mnemonic == ZYDIS_MNEMONIC_XBEGIN)
             return NOT_COPIED;
         copy_conditional(t, insn, target);
         add_work(work, target);
@@ -539,8 +558,8 @@ uint32_t trace_copy(struct trace *t, uint64_t va)
     return place && !t->full ? place->copy : 0;
 }
 
-/* Copy what a request asks for, to which the jump is patched. */
-static uint32_t answer(struct trace *t, uint32_t at, uint64_t *target)
+/* The request whose HLT is at an offset; NULL when none is. */
+static const struct trace_request *find_request(const struct trace *t, uint32_t at)
 {
     unsigned low = 0, high = t->request_count;
 
@@ -551,28 +570,23 @@ static uint32_t answer(struct trace *t, uint32_t at, uint64_t *target)
         else
             high = middle;
     }
-    *target = 0;
-    if (low == t->request_count || t->request[low].at != at)
-        return 0;
-    *target = t->request[low].target;
-    return trace_copy(t, *target);
+    return low < t->request_count && t->request[low].at == at ? &t->request[low] : NULL;
 }
 
-uint32_t trace_extend(struct trace *t, uint32_t offset, uint64_t *target)
+bool trace_extend(struct trace *t, uint32_t offset, uint32_t *copy, uint64_t *target)
 {
-    uint32_t copy;
+    const bool miss = offset == t->miss_at;
+    const struct trace_request *request = miss ? NULL : find_request(t, offset);
 
-    if (offset == t->miss_at) {
-        *target = t->words[WORD_TARGET];
-        copy = trace_copy(t, *target);
-        if (copy)
-            trace_add_target(t, *target, copy);
-    } else {
-        copy = answer(t, offset, target);
-    }
+    if (!miss && !request)
+        return false;
+    *target = miss ? t->words[WORD_TARGET] : request->target;
+    *copy = trace_copy(t, *target);
+    if (*copy && miss)
+        trace_add_target(t, *target, *copy);
     if (t->full) { /* begin again with what is needed now */
         trace_reset(t);
-        copy = trace_copy(t, *target);
+        *copy = trace_copy(t, *target);
     }
-    return copy;
+    return true;
 }

@@ -156,7 +156,9 @@ static void on_fault(int signal, siginfo_t *info, void *context)
     memcpy(at_site, regs, sizeof at_site);
     if (offset >= TRACE_CODE_BYTES || offset == t->match_at)
         siglongjmp(stopped, offset == t->match_at ? 1 : 2);
-    uint32_t copy = trace_extend(t, (uint32_t)offset, &target);
+    uint32_t copy;
+    if (!trace_extend(t, (uint32_t)offset, &copy, &target))
+        siglongjmp(stopped, 2);
     regs[REG_RIP] = (greg_t)(copy ? t->base + TRACE_CODE_OFFSET + copy : target);
 }
 
@@ -297,6 +299,57 @@ static void test_every_copy_has_its_original(void **state)
     for (unsigned i = 0; i < t->map_count; i++)
         assert_int_equal(trace_find(t, t->map[i].offset)->original, t->map[i].original);
     assert_int_equal(t->map[0].original, (uintptr_t)original);
+}
+
+/* A jump to address 0 is the guest's own affair, and a HLT that asks for nothing is not ours. */
+static void test_what_asks_for_nothing(void **state)
+{
+    const struct trace_condition c = {.reg = 2, .value = 1};
+    uint64_t target = 1;
+    uint32_t copy = 1;
+
+    (void)state;
+    build(tight, sizeof tight, 3, &c, 1);
+    t->words[WORD_TARGET] = 0;
+    assert_true(trace_extend(t, t->miss_at, &copy, &target));
+    assert_int_equal(copy, 0);
+    assert_int_equal(target, 0);
+    assert_false(trace_extend(t, t->miss_at + 1, &copy, &target));
+}
+
+/* The trace is left, for good, in front of what behaves differently at another address. */
+static void test_what_is_not_copied(void **state)
+{
+    static const uint8_t code[][8] = {
+        {0x0f, 0x05},                   /* syscall */
+        {0x9d},                         /* popfq */
+        {0xda, 0xc1},                   /* fcmovb st, st(1) */
+        {0xd8, 0xc1},                   /* fadd st, st(1) */
+        {0xff, 0x28},                   /* jmp far [rax] */
+        {0xff, 0x18},                   /* call far [rax] */
+        {0xc7, 0xf8, 0, 0, 0, 0},       /* xbegin */
+        {0x8e, 0xd0},                   /* mov ss, eax */
+        {0x4a, 0x8b, 0x05, 0, 0, 0, 0}, /* mov rax, [rip], with REX.X, far away */
+        {0x0f, 0x31},                   /* rdtsc */
+    };
+    static const struct trace_condition c = {.reg = 2, .value = 1};
+    uint8_t *low = executable(0x20000000, PAGE_BYTES), *pages = executable(FAR, TRACE_BYTES);
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof code / sizeof *code; i++) {
+        memset(low, 0x90, PAGE_BYTES);
+        memcpy(low, code[i], sizeof *code);
+        give_page((uintptr_t)low);
+        begin(pages, (uintptr_t)low + 64, &c, 1);
+        uint32_t copy = trace_copy(t, (uintptr_t)low);
+        uint64_t target;
+        memcpy(&target, t->code + copy + 6, 8);
+        assert_int_equal(t->code[copy], 0xff); /* jmp [rip], the original address behind it */
+        assert_int_equal(t->code[copy + 1], 0x25);
+        assert_int_equal(target, (uintptr_t)low);
+    }
+    munmap(low, PAGE_BYTES);
+    munmap(pages, TRACE_BYTES);
 }
 
 /* ---- real code: functions of the C library, near and far from the trace ---- */
@@ -449,6 +502,8 @@ int main(void)
         cmocka_unit_test(test_code_that_user_mode_can_write_is_refused),
         cmocka_unit_test(test_changed_code_is_noticed),
         cmocka_unit_test(test_every_copy_has_its_original),
+        cmocka_unit_test(test_what_asks_for_nothing),
+        cmocka_unit_test(test_what_is_not_copied),
         cmocka_unit_test(test_rip_relative_operands),
         cmocka_unit_test(test_library_code_near),
         cmocka_unit_test(test_library_code_far),
