@@ -11,13 +11,12 @@
 
 #define HLT 0xf4
 /* The pages of the trace: above all RAM, below the 39 physical address bits of ditto-v1. The first
- * three are page tables. */
+ * four are page tables. */
 #define REGION_GPA   0x7f00000000ull
-#define TABLE_BYTES  (3 * PAGE_BYTES)
+#define TABLE_BYTES  (4 * PAGE_BYTES)
 #define REGION_BYTES (TABLE_BYTES + TRACE_BYTES)
 #define REGION_SLOT  2
 #define LARGE_PAGE   (2ull << 20)
-#define CR3_PWT      8ull
 #define RFLAGS_TF    0x100ull
 #define DR7_ENABLED  0xffull
 /* The vectors by which code gets into its kernel: exceptions but for the reserved ones, and INT
@@ -74,86 +73,56 @@ bool trace_is_active(const struct vm *vm)
 
 /* ---- mapping ---- */
 
-/* The page-table entry for va at a level (3: PML4 .. 1: PD) if it is empty and nothing above it
- * keeps our pages from being used; else NULL. */
-static uint64_t *empty_entry(const struct trace *t, uint64_t va, unsigned level)
+/* The guest's root page table, if all of it is RAM. */
+static const uint64_t *root_table(const struct trace *t)
 {
-    uint64_t table = t->root & PTE_ADDRESS;
-
-    for (unsigned l = 3;; l--) {
-        uint64_t *entry = guest_memory_at(t->memory, table + (va >> (12 + 9 * l) & 511) * 8, 8);
-        if (!entry)
-            return NULL;
-        if (l == level)
-            return *entry ? NULL : entry;
-        if ((*entry & (PTE_PRESENT | PTE_WRITE | PTE_LARGE | PTE_NX)) != (PTE_PRESENT | PTE_WRITE))
-            return NULL;
-        table = *entry & PTE_ADDRESS;
-    }
+    return guest_memory_at(t->memory, t->root & PTE_ADDRESS, PAGE_BYTES);
 }
 
 /*
- * Where the trace lies: at an address that the guest does not use itself. That an entry is empty
- * does not say so, for memory is mapped when it is touched. Linux leaves the 512 MiB from its image
- * on free behind the image, and the first 8 TiB of the kernel's half altogether
- * (Documentation/arch/ x86/x86_64/mm.rst); the first is within rel32 of all kernel code.
+ * Where the trace lies: 512 GiB that the guest does not use itself. That the entry is empty does
+ * not say so for user addresses, for memory is mapped when it is touched; but Linux leaves the
+ * first 8 TiB of the kernel's half free (Documentation/arch/x86/x86_64/mm.rst).
  */
-static bool find_entry(struct trace *t)
+static bool find_base(struct trace *t)
 {
-    const uint64_t image = 0xffffffff80000000, image_end = image + (512ull << 20);
-    const uint64_t halves[] = {256, 0};
+    const uint64_t *root = root_table(t);
 
-    t->level = 1;
-    for (uint64_t va = image_end - LARGE_PAGE; t->cpl == 0 && t->site >= image && va > image;
-         va -= LARGE_PAGE) {
-        t->base = va;
-        t->entry = empty_entry(t, va, t->level);
-        if (t->entry)
-            return true;
-    }
-    t->level = 3;
-    for (unsigned i = 0; i < 512; i++) {
-        uint64_t slot = halves[i / 256] + i % 256;
-        t->base = (uint64_t)((int64_t)(slot << 55) >> 16);
-        t->entry = empty_entry(t, t->base, t->level);
-        if (t->entry)
+    for (unsigned i = 0; root && i < 512; i++) {
+        unsigned slot = (i + 256) % 512;
+        t->base = (uint64_t)((int64_t)((uint64_t)slot << 55) >> 16);
+        if (!root[slot])
             return true;
     }
     return false;
 }
 
-/* Fill our own tables below the empty entry (which stays empty) and return what it is to hold. */
+static bool base_is_free(const struct trace *t)
+{
+    const uint64_t *root = root_table(t);
+
+    return root && !root[t->base >> 39 & 511];
+}
+
+/*
+ * The CPU uses a copy of the guest's root page table, in which the trace is mapped too: kernel code
+ * looks at its own page tables, and copies them for new processes. Returns what CR3 is to be.
+ */
 static uint64_t build_tables(struct trace *t)
 {
     const uint64_t flags =
         PTE_PRESENT | PTE_WRITE | PTE_ACCESSED | PTE_DIRTY | (t->cpl == 3 ? PTE_USER : 0);
-    uint64_t below = 0;
+    uint64_t *const pages = (uint64_t *)t->region, *const directory = pages + 512;
+    uint64_t *const pointers = pages + 1024, *const root = pages + 1536;
 
     memset(t->region, 0, TABLE_BYTES);
-    for (unsigned l = 1; l <= t->level; l++) {
-        uint64_t *table = (uint64_t *)(t->region + (l - 1) * PAGE_BYTES);
-        if (l == 1) {
-            for (unsigned page = 0; page < TRACE_BYTES / PAGE_BYTES; page++)
-                table[page] = (REGION_GPA + TABLE_BYTES + page * PAGE_BYTES) | flags;
-        } else {
-            table[t->base >> (12 + 9 * (l - 1)) & 511] = below;
-        }
-        below = (REGION_GPA + (l - 1) * PAGE_BYTES) | flags;
-    }
-    return below;
-}
-
-/* KVM flushes the guest's TLB when CR3 changes under it; nothing else makes it forget our mapping.
- */
-static void flush_tlb(struct vcpu *vcpu)
-{
-    struct kvm_sregs sregs, other;
-
-    vcpu_get_sregs(vcpu, &sregs);
-    other = sregs;
-    other.cr3 ^= CR3_PWT;
-    vcpu_set_sregs(vcpu, &other);
-    vcpu_set_sregs(vcpu, &sregs);
+    for (unsigned page = 0; page < TRACE_BYTES / PAGE_BYTES; page++)
+        pages[page] = (REGION_GPA + TABLE_BYTES + page * PAGE_BYTES) | flags;
+    directory[t->base >> 21 & 511] = REGION_GPA | flags;
+    pointers[t->base >> 30 & 511] = (REGION_GPA + PAGE_BYTES) | flags;
+    memcpy(root, root_table(t), PAGE_BYTES);
+    root[t->base >> 39 & 511] = (REGION_GPA + 2 * PAGE_BYTES) | flags;
+    return (REGION_GPA + 3 * PAGE_BYTES) | (t->root & ~PTE_ADDRESS);
 }
 
 /* ---- ways into the kernel ---- */
@@ -273,16 +242,13 @@ static bool prepare(struct trace *t, const struct kvm_regs *regs, const struct k
         t->site == regs->rip && t->cpl == sregs->ss.dpl && t->cr3 == cr3 && t->len && !t->full;
 
     t->root = sregs->cr3;
-    if (same) {
-        t->entry = empty_entry(t, t->base, t->level);
-        if (t->entry && trace_is_current(t))
-            return true;
-    }
+    if (same && base_is_free(t) && trace_is_current(t))
+        return true;
     t->site = regs->rip;
     t->cpl = sregs->ss.dpl;
     t->cr3 = cr3;
     t->len = 0;
-    if (!find_entry(t))
+    if (!find_base(t))
         return false;
     trace_reset(t);
     return true;
@@ -320,13 +286,12 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
     t->cr2 = sregs->cr2;
     t->site_gpa = site.gpa;
     t->site_byte = *(uint8_t *)guest_memory_at(t->memory, site.gpa, 1);
-    *t->entry = t->installed = build_tables(t);
     if (!set_traps(t, vcpu, sregs)) {
         clear_traps(t);
-        *t->entry = 0;
         return false;
     }
     t->active = true;
+    vcpu_alias_cr3(vcpu, t->root, build_tables(t));
     go_to(t, vcpu, code_address(t, t->body), &in, sregs);
     return true;
 }
@@ -339,9 +304,7 @@ void trace_stop(struct vcpu *vcpu)
         return;
     t->active = false;
     clear_traps(t);
-    if ((*t->entry & ~(PTE_ACCESSED | PTE_DIRTY)) == (t->installed & ~(PTE_ACCESSED | PTE_DIRTY)))
-        *t->entry = 0;
-    flush_tlb(vcpu);
+    vcpu_alias_cr3(vcpu, 0, 0);
 }
 
 /* The guest comes into its kernel: there it finds everything as it would be without us. A fault of
@@ -416,6 +379,8 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
     }
     if (!trace_extend(t, offset, &copy, &target))
         return TRACE_OTHER;
+    if (!copy && t->cpl == 0)
+        trace_stop(vcpu); /* kernel code could see which page tables are in use */
     go_to(t, vcpu, copy ? code_address(t, copy) : target, regs, sregs);
     return TRACE_RUN_ON;
 }

@@ -69,6 +69,7 @@ struct trace_request {
     uint32_t at;    /* offset of its HLT */
     uint32_t rel32; /* of the jump to be patched */
     uint32_t next;  /* index + 1 of another one for the same target */
+    bool leave;     /* what is there is not copied: go on at the target itself */
 };
 
 /* A page that code was copied from, as it was then. */
@@ -91,9 +92,7 @@ struct trace {
 
     /* while it is in place */
     bool active;
-    uint64_t root;              /* the page tables it was put into */
-    uint64_t *entry, installed; /* the guest's page-table entry that leads to it, and its value */
-    unsigned level;             /* of that entry; 3: PML4 */
+    uint64_t root; /* the guest's CR3 */
     struct kvm_segment cs, ss;
     uint64_t cr2;
     const struct gp_hook *hook;

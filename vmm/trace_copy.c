@@ -74,6 +74,20 @@ static void emit_rel32_to_original(struct trace *t, uint64_t target)
     emit32(t, 0);
 }
 
+/* The way out in front of an instruction that is not copied. User code just goes on there; for
+ * kernel code the trace must be taken away first. */
+static void emit_way_out(struct trace *t, uint64_t target)
+{
+    if (t->cpl == 3) {
+        emit_leave(t, target);
+        return;
+    }
+    emit8(t, 0xe9);
+    t->request[t->request_count++] =
+        (struct trace_request){.target = target, .rel32 = t->len, .leave = true};
+    emit32(t, 0);
+}
+
 /* ---- reading ---- */
 
 /* The bytes at a GPA, as they are without the breakpoints that are in place. */
@@ -361,17 +375,19 @@ static void copy_return(struct trace *t, const struct insn *insn)
     emit_dispatched(t);
 }
 
-/* Control registers change how the trace is mapped, debug registers would act on the copy, and SS
- * (which user code may load) is not what it was at the start. */
-static bool writes_special(const struct insn *insn)
+/* CR3 is not what the guest loaded, debug registers would act on the copy, and SS (which user code
+ * may load) would not be what it was at the start. */
+static bool has_special_register(const struct insn *insn)
 {
     for (unsigned i = 0; i < insn->info.operand_count; i++) {
         const ZydisDecodedOperand *op = &insn->operands[i];
-        if (op->type != ZYDIS_OPERAND_TYPE_REGISTER ||
-            !(op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
+        if (op->type != ZYDIS_OPERAND_TYPE_REGISTER)
+            continue;
+        if (ZydisRegisterGetClass(op->reg.value) == ZYDIS_REGCLASS_CONTROL)
+            return true;
+        if (!(op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
             continue;
         switch (ZydisRegisterGetClass(op->reg.value)) {
-        case ZYDIS_REGCLASS_CONTROL:
         case ZYDIS_REGCLASS_DEBUG:
         case ZYDIS_REGCLASS_SEGMENT:
             return true;
@@ -391,7 +407,7 @@ static bool is_plain(const struct trace *t, const struct insn *insn)
 
     if ((info->attributes & ZYDIS_ATTRIB_IS_PRIVILEGED) && t->cpl != 0)
         return false;
-    if (writes_special(insn))
+    if (has_special_register(insn))
         return false;
     switch (info->mnemonic) {
     case ZYDIS_MNEMONIC_HLT:
@@ -516,7 +532,7 @@ static bool copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *
             /* Leave in front of it, always. */
             assert(t->request_count == requests);
             t->len = body;
-            emit_leave(t, va);
+            emit_way_out(t, va);
         }
         if (va == t->site) {
             t->site_copied = copied != NOT_COPIED;
@@ -550,7 +566,7 @@ uint32_t trace_copy(struct trace *t, uint64_t va)
         struct trace_request *request = &t->request[i];
         struct trace_place *target = find_place(t, request->target);
         request->at = t->len;
-        if (target && !target->copy)
+        if (request->leave || (target && !target->copy))
             emit_patch_rel32(t, request->rel32, t->len);
         emit8(t, HLT);
     }
@@ -581,7 +597,7 @@ bool trace_extend(struct trace *t, uint32_t offset, uint32_t *copy, uint64_t *ta
     if (!miss && !request)
         return false;
     *target = miss ? t->words[WORD_TARGET] : request->target;
-    *copy = trace_copy(t, *target);
+    *copy = request && request->leave ? 0 : trace_copy(t, *target);
     if (*copy && miss)
         trace_add_target(t, *target, *copy);
     if (t->full) { /* begin again with what is needed now */

@@ -224,13 +224,28 @@ void vcpu_get_sregs(struct vcpu *vcpu, struct kvm_sregs *sregs)
     int rc = ioctl(vcpu->fd, KVM_GET_SREGS, sregs);
 
     assert(rc == 0);
+    if (vcpu->cr3_used && sregs->cr3 == vcpu->cr3_used)
+        sregs->cr3 = vcpu->cr3_shown;
 }
 
 void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs)
 {
-    int rc = ioctl(vcpu->fd, KVM_SET_SREGS, sregs);
+    struct kvm_sregs used = *sregs;
 
+    if (vcpu->cr3_used && sregs->cr3 == vcpu->cr3_shown)
+        used.cr3 = vcpu->cr3_used;
+    int rc = ioctl(vcpu->fd, KVM_SET_SREGS, &used);
     assert(rc == 0);
+}
+
+void vcpu_alias_cr3(struct vcpu *vcpu, uint64_t shown, uint64_t used)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    vcpu->cr3_shown = shown;
+    vcpu->cr3_used = used;
+    vcpu_set_sregs(vcpu, &sregs); /* KVM flushes the TLB when CR3 changes */
 }
 
 void vcpu_step(struct vcpu *vcpu, bool on)

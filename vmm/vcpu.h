@@ -52,6 +52,7 @@ struct vcpu {
     struct kvm_run *run;
     struct kvm_regs *regs; /* registers of the last exit, in kvm_run; change by vcpu_set_regs() */
     bool stepping;
+    uint64_t cr3_shown, cr3_used; /* see vcpu_alias_cr3() */
 };
 
 int vcpu_create(struct vcpu *vcpu, struct vm *vm, unsigned index, unsigned count, struct err *e);
@@ -81,6 +82,9 @@ void vcpu_want_window(struct vcpu *vcpu, bool want);
 void vcpu_set_regs(struct vcpu *vcpu, const struct kvm_regs *regs);
 void vcpu_get_sregs(struct vcpu *vcpu, struct kvm_sregs *sregs);
 void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs);
+/* Let the CPU use other page tables than those the guest has loaded: the two calls above show and
+ * take `shown` where the CPU has `used`, from now on. 0, 0 ends it. Flushes the TLB. */
+void vcpu_alias_cr3(struct vcpu *vcpu, uint64_t shown, uint64_t used);
 /* Single-step from the current RIP on (set RIP first: KVM remembers the RIP of this moment). */
 void vcpu_step(struct vcpu *vcpu, bool on);
 /* Current privilege level of the last exit, 0 or 3. */
