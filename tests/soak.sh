@@ -26,8 +26,8 @@ one() {
     mkfifo typed
     typist >typed &
     local typist=$!
-    bounded "$limit" "$DITTO" run --json -o run.ditto --append 'ditto.script=soak ditto.n=2' \
-        "$IMAGE" <typed >run.out 2>run.err
+    bounded "$limit" "$DITTO" run --json -o run.ditto --digest-every 5 \
+        --append 'ditto.script=soak ditto.n=2' "$IMAGE" <typed >run.out 2>run.err
     local status=$?
     kill $typist 2>/dev/null
     wait $typist 2>/dev/null
