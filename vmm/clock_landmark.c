@@ -39,6 +39,13 @@
 /* Passes of the breakpoint before the comparison moves into the guest. */
 #define SLOW_PASSES 2
 
+/* Until there is user space Linux reads and patches its own code (in the kernel's half of the
+ * address space), where it would meet HLTs of ours. */
+static bool patches_itself(const struct gp_hook *hook, uint64_t rip)
+{
+    return !hook->rip && rip >> 63;
+}
+
 /* ---- recording ---- */
 
 /* User code that user mode can write may have been written since the last sync point, where replay
@@ -177,7 +184,7 @@ static enum clock_choice choose(struct vcpu *vcpu, const struct clock_host *host
 
     if (vcpu_cpl(vcpu) == 3 || host->hurry || is_waiting(vcpu, host, exit, &choice, e))
         return choose_near(vcpu, host, landmark, exit, e);
-    if (choice != CLOCK_LATER)
+    if (choice != CLOCK_LATER || patches_itself(host->hook, vcpu->regs->rip))
         return choice;
     /* Where a function that is called rarely returns to, if one returns soon. */
     for (unsigned skip = 2; vcpu_cpl(vcpu) == 0; skip = 0) {
@@ -317,7 +324,7 @@ static bool start_trace(struct landing *g, const struct kvm_regs *regs,
     struct trace_condition conditions[TRACE_CONDITIONS];
     unsigned count = find_conditions(g, regs, conditions);
 
-    if (!count)
+    if (!count || patches_itself(g->hook, regs->rip))
         return false;
     disarm(g); /* the trace is a copy of the guest's code, not of our breakpoint */
     bool started = trace_start(g->vcpu, g->hook, regs, sregs, conditions, count);
