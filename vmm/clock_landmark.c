@@ -18,7 +18,6 @@
 #include "vmm/site.h"
 #include "vmm/trace.h"
 
-#define HLT 0xf4
 /* How far choose() steps ahead for a good instruction before it asks for another try. */
 #define CHOOSE_STEPS 24
 /* The same out of code that writes itself, which is called from code that does not. */

@@ -59,25 +59,6 @@ static uint64_t next_instruction(const struct insn *insn)
     }
 }
 
-/* The general registers (bits in the order of struct kvm_regs) that the instruction writes. */
-static uint32_t registers_written(const struct insn *insn)
-{
-    static const uint8_t order[16] = {0, 2, 3, 1, 6, 7, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15};
-    uint32_t mask = 0;
-
-    for (unsigned i = 0; i < insn->info.operand_count; i++) {
-        const ZydisDecodedOperand *op = &insn->operands[i];
-        if (op->type != ZYDIS_OPERAND_TYPE_REGISTER ||
-            !(op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
-            continue;
-        ZydisRegister full =
-            ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, op->reg.value);
-        if (ZydisRegisterGetClass(full) == ZYDIS_REGCLASS_GPR64)
-            mask |= 1u << order[ZydisRegisterGetId(full)];
-    }
-    return mask;
-}
-
 bool fingerprint_loop(struct vcpu *vcpu, uint64_t rip, struct small_loop *loop)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
@@ -94,7 +75,7 @@ bool fingerprint_loop(struct vcpu *vcpu, uint64_t rip, struct small_loop *loop)
             return false;
         loop->low = va < loop->low ? va : loop->low;
         loop->high = va > loop->high ? va : loop->high;
-        loop->written |= registers_written(&insn);
+        loop->written |= insn_registers(&insn, ZYDIS_OPERAND_ACTION_MASK_WRITE);
     }
     return false;
 }

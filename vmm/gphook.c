@@ -6,24 +6,25 @@
 #include "mmu/walk.h"
 #include "vmm/insn.h"
 
-#define VECTOR_UD  6
-#define VECTOR_GP  13
-#define GATE_BYTES 16
-#define CR0_PG     (1ull << 31)
-#define EFER_LMA   (1ull << 10)
-#define RFLAGS_IF  (1ull << 9)
-#define HLT        0xf4
+#define VECTOR_UD 6
+#define VECTOR_GP 13
+#define CR0_PG    (1ull << 31)
+#define EFER_LMA  (1ull << 10)
 /* How far around the guest's #GP handler the HLT and IRETQ bytes are looked for. */
 #define SEARCH_PAGES 512
 
-static bool gate_handler(const uint8_t *gate, uint64_t *handler)
+bool gate_read(const struct guest_memory *m, const struct kvm_sregs *sregs, unsigned vector,
+               struct gate *gate)
 {
-    uint64_t low, high;
+    const uint64_t at = (uint64_t)vector * GATE_BYTES;
+    uint64_t half[2];
 
-    memcpy(&low, gate, 8);
-    memcpy(&high, gate + 8, 8);
-    *handler = (low & 0xffff) | (low >> 32 & 0xffff0000) | high << 32;
-    return low >> 47 & 1; /* present */
+    if (sregs->idt.limit < at + GATE_BYTES - 1 ||
+        walk_read(m, sregs->cr3, sregs->idt.base + at, half, GATE_BYTES) != GATE_BYTES)
+        return false;
+    gate->handler = (half[0] & 0xffff) | (half[0] >> 32 & 0xffff0000) | half[1] << 32;
+    gate->dpl = half[0] >> 45 & 3;
+    return half[0] >> 47 & 1; /* present */
 }
 
 static void gate_redirect(uint8_t *gate, uint64_t handler)
@@ -73,21 +74,19 @@ bool gphook_prepare(struct vcpu *vcpu, struct gp_hook *hook, uint64_t *gate_gpa,
     const struct guest_memory *m = &vcpu->vm->memory;
     struct kvm_sregs s;
     struct translation t;
-    uint8_t ud[GATE_BYTES];
+    struct gate gp, ud;
 
     vcpu_get_sregs(vcpu, &s);
-    if (!(s.cr0 & CR0_PG) || !(s.efer & EFER_LMA) || s.idt.limit < GATE_BYTES * (VECTOR_GP + 1) - 1)
-        return false;
-    if (!user_space_exists(m, s.cr3))
+    if (!(s.cr0 & CR0_PG) || !(s.efer & EFER_LMA) || !user_space_exists(m, s.cr3))
         return false;
     uint64_t gate_va = s.idt.base + GATE_BYTES * VECTOR_GP;
-    if (walk_read(m, s.cr3, gate_va, gate, GATE_BYTES) != GATE_BYTES ||
-        walk_read(m, s.cr3, s.idt.base + GATE_BYTES * VECTOR_UD, ud, GATE_BYTES) != GATE_BYTES ||
+    if (!gate_read(m, &s, VECTOR_GP, &gp) || !gate_read(m, &s, VECTOR_UD, &ud) ||
+        walk_read(m, s.cr3, gate_va, gate, GATE_BYTES) != GATE_BYTES ||
         !walk(m, s.cr3, gate_va, &t))
         return false;
     *gate_gpa = t.gpa;
-    if (!gate_handler(gate, &hook->handler) || !gate_handler(ud, &hook->ud))
-        return false;
+    hook->handler = gp.handler;
+    hook->ud = ud.handler;
     hook->rip = find_code(m, s.cr3, hook->handler, hlt, sizeof hlt);
     hook->iretq = find_code(m, s.cr3, hook->handler, iretq, sizeof iretq);
     if (!hook->rip || !hook->iretq)

@@ -60,43 +60,53 @@ void insn_format(const struct guest_memory *m, uint64_t cr3, uint64_t va, char *
         snprintf(text, size, "(bad)");
 }
 
-uint64_t insn_register(const struct kvm_regs *r, ZydisRegister reg)
+const uint8_t insn_encoding_of[16] = {0, 3, 1, 2, 6, 7, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15};
+const uint8_t insn_index_of[16] = {0, 2, 3, 1, 6, 7, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15};
+
+/* The index in struct kvm_regs of a general register of any width; -1 for others. */
+static int register_index(ZydisRegister reg)
 {
-    switch (ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, reg)) {
-    case ZYDIS_REGISTER_RAX:
-        return r->rax;
-    case ZYDIS_REGISTER_RBX:
-        return r->rbx;
-    case ZYDIS_REGISTER_RCX:
-        return r->rcx;
-    case ZYDIS_REGISTER_RDX:
-        return r->rdx;
-    case ZYDIS_REGISTER_RSI:
-        return r->rsi;
-    case ZYDIS_REGISTER_RDI:
-        return r->rdi;
-    case ZYDIS_REGISTER_RSP:
-        return r->rsp;
-    case ZYDIS_REGISTER_RBP:
-        return r->rbp;
-    case ZYDIS_REGISTER_R8:
-        return r->r8;
-    case ZYDIS_REGISTER_R9:
-        return r->r9;
-    case ZYDIS_REGISTER_R10:
-        return r->r10;
-    case ZYDIS_REGISTER_R11:
-        return r->r11;
-    case ZYDIS_REGISTER_R12:
-        return r->r12;
-    case ZYDIS_REGISTER_R13:
-        return r->r13;
-    case ZYDIS_REGISTER_R14:
-        return r->r14;
-    case ZYDIS_REGISTER_R15:
-        return r->r15;
+    ZydisRegister full = ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, reg);
+
+    return ZydisRegisterGetClass(full) == ZYDIS_REGCLASS_GPR64
+               ? insn_index_of[ZydisRegisterGetId(full)]
+               : -1;
+}
+
+uint64_t insn_register(const struct kvm_regs *regs, ZydisRegister reg)
+{
+    int index = register_index(reg);
+
+    return index < 0 ? 0 : ((const uint64_t *)regs)[index];
+}
+
+uint32_t insn_registers(const struct insn *insn, ZydisOperandActions actions)
+{
+    uint32_t mask = 0;
+
+    for (unsigned i = 0; i < insn->info.operand_count; i++) {
+        const ZydisDecodedOperand *op = &insn->operands[i];
+        if (op->type != ZYDIS_OPERAND_TYPE_REGISTER || !(op->actions & actions))
+            continue;
+        int index = register_index(op->reg.value);
+        if (index >= 0)
+            mask |= 1u << index;
+    }
+    return mask;
+}
+
+bool insn_leaves(const struct insn *insn)
+{
+    switch (insn->info.meta.category) {
+    case ZYDIS_CATEGORY_IO:
+    case ZYDIS_CATEGORY_IOSTRINGOP:
+    case ZYDIS_CATEGORY_INTERRUPT:
+    case ZYDIS_CATEGORY_SYSCALL:
+    case ZYDIS_CATEGORY_SYSRET:
+    case ZYDIS_CATEGORY_VTX:
+        return true;
     default:
-        return 0;
+        return false;
     }
 }
 

@@ -10,6 +10,9 @@
 
 #define INSN_MAX 15
 
+/* The opcode of HLT, a breakpoint's byte: it always exits. */
+#define HLT 0xf4
+
 struct insn {
     uint64_t va;
     uint8_t bytes[INSN_MAX];
@@ -32,8 +35,27 @@ bool insn_decode_bytes(uint64_t va, const uint8_t *bytes, size_t len, struct ins
  */
 void insn_format(const struct guest_memory *m, uint64_t cr3, uint64_t va, char *text, size_t size);
 
-/* The 64-bit value of a general register of any width (its full register), RIP excluded. */
+/*
+ * General registers have two numberings: that of struct kvm_regs (RAX, RBX, RCX, ...) and that of
+ * instructions (RAX, RCX, RDX, ...). These tables, with 16 entries, lead from one to the other.
+ */
+extern const uint8_t insn_encoding_of[16]; /* by index in struct kvm_regs */
+extern const uint8_t insn_index_of[16];    /* by encoded number */
+
+/* The 64-bit value of a general register of any width (its full register), RIP excluded; 0 for
+ * other registers. */
 uint64_t insn_register(const struct kvm_regs *regs, ZydisRegister reg);
+
+/*
+ * The general registers among the operands, hidden ones included, on which the instruction acts in
+ * one of these ways (ZYDIS_OPERAND_ACTION_MASK_...): bits in the order of struct kvm_regs. Those
+ * that are part of an address are not counted.
+ */
+uint32_t insn_registers(const struct insn *insn, ZydisOperandActions actions);
+
+/* Whether the instruction leaves for the world outside the CPU or for its kernel: port I/O, INT n,
+ * system calls, virtualization. */
+bool insn_leaves(const struct insn *insn);
 
 /* The linear address of a memory operand; false when it needs a segment base we do not follow. */
 bool insn_address(const struct insn *insn, const ZydisDecodedOperand *op,

@@ -7,7 +7,6 @@
 #include "vmm/insn.h"
 #include "vmm/site.h"
 
-#define HLT        0xf4
 #define MAX_SITES  14
 #define SITE_BYTES 16u
 #define STACK_SIZE 16384ull /* of a Linux kernel thread; its top is aligned to it */

@@ -2,18 +2,16 @@
 
 #include "mmu/walk.h"
 
-static bool category_is_plain(const ZydisDecodedInstruction *info)
+static bool category_is_plain(const struct insn *insn)
 {
+    const ZydisDecodedInstruction *info = &insn->info;
+
+    if (insn_leaves(insn))
+        return false;
     switch (info->meta.category) {
-    case ZYDIS_CATEGORY_IO:
-    case ZYDIS_CATEGORY_IOSTRINGOP:
-    case ZYDIS_CATEGORY_INTERRUPT:
-    case ZYDIS_CATEGORY_SYSCALL:
-    case ZYDIS_CATEGORY_SYSRET:
     case ZYDIS_CATEGORY_SYSTEM:
     case ZYDIS_CATEGORY_RDWRFSGS:
     case ZYDIS_CATEGORY_SEGOP:
-    case ZYDIS_CATEGORY_VTX:
     case ZYDIS_CATEGORY_MISC: /* CPUID, PAUSE and the like; LEA too, see below */
         return info->mnemonic == ZYDIS_MNEMONIC_LEA;
     default:
@@ -75,7 +73,7 @@ enum site_quality site_quality(const struct guest_memory *m, const struct insn *
 {
     enum site_quality quality = SITE_GOOD;
 
-    if (!category_is_plain(&insn->info))
+    if (!category_is_plain(insn))
         return SITE_UNSUITABLE;
     if (insn->info.attributes & (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE |
                                  ZYDIS_ATTRIB_HAS_REPNE | ZYDIS_ATTRIB_IS_PRIVILEGED))

@@ -9,7 +9,6 @@
 #include "mmu/walk.h"
 #include "vmm/trace_code.h"
 
-#define HLT 0xf4
 /* The pages of the trace: above all RAM, below the 39 physical address bits of ditto-v1. The first
  * four are page tables. */
 #define REGION_GPA   0x7f00000000ull
@@ -19,10 +18,8 @@
 #define LARGE_PAGE   (2ull << 20)
 #define RFLAGS_TF    0x100ull
 #define DR7_ENABLED  0xffull
-/* The vectors by which code gets into its kernel: exceptions but for the reserved ones, and INT
- * 80h. */
-#define EXCEPTIONS   0x703f7dffu
-#define VECTOR_INT80 0x80u
+/* The exceptions by which code gets into its kernel: all vectors but the reserved ones. */
+#define EXCEPTIONS 0x703f7dffu
 
 _Static_assert(TRACE_BYTES <= LARGE_PAGE, "one page table maps the trace");
 
@@ -64,11 +61,6 @@ void trace_free(struct trace *t)
         return;
     munmap(t->region, REGION_BYTES);
     free(t);
-}
-
-bool trace_is_active(const struct vm *vm)
-{
-    return vm->trace && vm->trace->active;
 }
 
 /* ---- mapping ---- */
@@ -159,15 +151,13 @@ static bool set_traps(struct trace *t, struct vcpu *vcpu, const struct kvm_sregs
     bool all = true;
 
     t->trap_count = 0;
-    for (unsigned vector = 0; vector < 256 && sregs->idt.limit >= 16 * vector + 15; vector++) {
-        uint64_t gate[2];
+    for (unsigned vector = 0; vector < 256; vector++) {
+        struct gate gate;
         if ((vector < 32 && !(EXCEPTIONS >> vector & 1)) || (vector >= 32 && t->cpl == 0) ||
-            walk_read(t->memory, t->root, sregs->idt.base + 16 * vector, gate, 16) != 16 ||
-            !(gate[0] >> 47 & 1) || (vector >= 32 && (gate[0] >> 45 & 3) != 3))
+            !gate_read(t->memory, sregs, vector, &gate) || (vector >= 32 && gate.dpl != 3))
             continue;
-        uint64_t handler = (gate[0] & 0xffff) | (gate[0] >> 32 & 0xffff0000) | gate[1] << 32;
-        if (handler != t->hook->rip)
-            all &= add_trap(t, handler, true);
+        if (gate.handler != t->hook->rip)
+            all &= add_trap(t, gate.handler, true);
     }
     if (t->cpl == 0)
         return all;

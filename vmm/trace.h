@@ -56,9 +56,6 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
 enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
                               struct kvm_regs *regs, struct kvm_sregs *sregs);
 
-/* Whether a trace is in place. */
-bool trace_is_active(const struct vm *vm);
-
 /* Take the trace away, if one is in place; where the vCPU goes on is the caller's business. */
 void trace_stop(struct vcpu *vcpu);
 

@@ -134,6 +134,7 @@ void emit64(struct trace *t, uint64_t v);
 /* The linear address of the next byte of code. */
 uint64_t emit_here(const struct trace *t);
 void emit_rel32_to(struct trace *t, uint32_t offset);
+void emit_jump(struct trace *t, uint32_t offset);
 void emit_patch_rel32(struct trace *t, uint32_t at, uint32_t offset);
 /* mov word, reg and mov reg, word; reg: as encoded in instructions, 0 to 7. */
 void emit_save(struct trace *t, unsigned reg, unsigned word);

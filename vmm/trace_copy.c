@@ -5,10 +5,8 @@
 #include "mmu/walk.h"
 #include "vmm/trace_code.h"
 
-#define HLT 0xf4
 /* Targets that one request may come across. */
-#define WORK_MAX  64u
-#define RCX_INDEX 2 /* in struct kvm_regs */
+#define WORK_MAX 64u
 
 /* ---- places ---- */
 
@@ -188,31 +186,20 @@ static void emit_push(struct trace *t, uint64_t value)
     }
 }
 
-/* A low register (as encoded) that the instruction has nothing to do with; its index in struct
- * kvm_regs goes to *index. */
-static unsigned free_register(const struct insn *insn, uint8_t *index)
+/* The encoded number of a low register that the instruction has nothing to do with; neither RSP
+ * nor RBP, which mean something else in addresses. */
+static unsigned free_register(const struct insn *insn)
 {
-    static const struct {
-        ZydisRegister reg;
-        uint8_t encoded, index;
-    } candidates[] = {
-        {ZYDIS_REGISTER_RAX, 0, 0}, {ZYDIS_REGISTER_RCX, 1, 2}, {ZYDIS_REGISTER_RDX, 2, 3},
-        {ZYDIS_REGISTER_RBX, 3, 1}, {ZYDIS_REGISTER_RSI, 6, 4}, {ZYDIS_REGISTER_RDI, 7, 5},
-    };
+    const uint32_t used =
+        insn_registers(insn, ZYDIS_OPERAND_ACTION_MASK_READ | ZYDIS_OPERAND_ACTION_MASK_WRITE);
+    static const uint8_t candidates[] = {0, 1, 2, 3, 6, 7};
+    unsigned i = 0;
 
-    for (unsigned c = 0;; c++) {
-        bool used = false;
-        assert(c < sizeof candidates / sizeof *candidates); /* CMPXCHG8B uses four, nothing more */
-        for (unsigned i = 0; i < insn->info.operand_count; i++)
-            used |=
-                insn->operands[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
-                ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64,
-                                                 insn->operands[i].reg.value) == candidates[c].reg;
-        if (!used) {
-            *index = candidates[c].index;
-            return candidates[c].encoded;
-        }
+    while (used >> insn_index_of[candidates[i]] & 1) {
+        i++;
+        assert(i < sizeof candidates); /* CMPXCHG8B uses four, nothing more */
     }
+    return candidates[i];
 }
 
 /* An instruction with a RIP-relative operand out of reach: a borrowed register holds the address.
@@ -220,7 +207,7 @@ static unsigned free_register(const struct insn *insn, uint8_t *index)
 static bool copy_far_operand(struct trace *t, const struct insn *insn, uint64_t address)
 {
     const unsigned modrm = insn->info.raw.modrm.offset, disp = insn->info.raw.disp.offset;
-    uint8_t bytes[INSN_MAX], index;
+    uint8_t bytes[INSN_MAX];
 
     if (insn->info.encoding != ZYDIS_INSTRUCTION_ENCODING_LEGACY || insn->info.raw.rex.B ||
         insn->info.raw.rex.X || insn->info.address_width != 64 || disp != modrm + 1)
@@ -234,11 +221,11 @@ static bool copy_far_operand(struct trace *t, const struct insn *insn, uint64_t 
         emit(t, bytes + disp + 4, insn->info.length - (disp + 4));
         return true;
     }
-    unsigned reg = free_register(insn, &index);
+    unsigned reg = free_register(insn);
     bytes[modrm] = (uint8_t)((bytes[modrm] & 0x38) | reg);
     emit_save(t, reg, WORD_BORROW);
     emit_constant(t, reg, address);
-    t->map[t->map_count - 1].borrowed = index + 1;
+    t->map[t->map_count - 1].borrowed = 1 + insn_index_of[reg];
     emit(t, bytes, modrm + 1);
     emit(t, bytes + disp + 4, insn->info.length - (disp + 4));
     emit_load(t, reg, WORD_BORROW);
@@ -322,7 +309,7 @@ static bool copy_target(struct trace *t, const struct insn *insn)
         }
         if (disp != (int32_t)disp) { /* out of reach: RCX holds the address */
             emit_save(t, ENC_RCX, WORD_BORROW);
-            t->map[t->map_count - 1].borrowed = 1 + RCX_INDEX;
+            t->map[t->map_count - 1].borrowed = 1 + insn_index_of[ENC_RCX];
             emit_constant(t, ENC_RCX, address);
             bytes[len - 5] = ENC_RCX << 3 | ENC_RCX;
             emit(t, bytes, len - 4);
@@ -335,17 +322,11 @@ static bool copy_target(struct trace *t, const struct insn *insn)
     return true;
 }
 
-static void emit_dispatched(struct trace *t)
-{
-    emit8(t, 0xe9);
-    emit_rel32_to(t, t->dispatch);
-}
-
 static bool copy_indirect_jump(struct trace *t, const struct insn *insn)
 {
     if (!copy_target(t, insn))
         return false;
-    emit_dispatched(t);
+    emit_jump(t, t->dispatch);
     return true;
 }
 
@@ -358,7 +339,7 @@ static bool copy_indirect_call(struct trace *t, const struct insn *insn)
     emit_load(t, ENC_RCX, WORD_RCX);
     emit_push(t, insn->va + insn->info.length);
     emit_load(t, ENC_RCX, WORD_TARGET);
-    emit_dispatched(t);
+    emit_jump(t, t->dispatch);
     return true;
 }
 
@@ -372,7 +353,7 @@ static void copy_return(struct trace *t, const struct insn *insn)
         emit(t, add_to_rsp, sizeof add_to_rsp);
         emit32(t, (uint32_t)insn->operands[0].imm.value.u & 0xffff);
     }
-    emit_dispatched(t);
+    emit_jump(t, t->dispatch);
 }
 
 /* CR3 is not what the guest loaded, debug registers would act on the copy, and SS (which user code
@@ -407,7 +388,7 @@ static bool is_plain(const struct trace *t, const struct insn *insn)
 
     if ((info->attributes & ZYDIS_ATTRIB_IS_PRIVILEGED) && t->cpl != 0)
         return false;
-    if (has_special_register(insn))
+    if (has_special_register(insn) || insn_leaves(insn))
         return false;
     switch (info->mnemonic) {
     case ZYDIS_MNEMONIC_HLT:
@@ -426,12 +407,6 @@ static bool is_plain(const struct trace *t, const struct insn *insn)
         break;
     }
     switch (info->meta.category) {
-    case ZYDIS_CATEGORY_IO:
-    case ZYDIS_CATEGORY_IOSTRINGOP:
-    case ZYDIS_CATEGORY_INTERRUPT:
-    case ZYDIS_CATEGORY_SYSCALL:
-    case ZYDIS_CATEGORY_SYSRET:
-    case ZYDIS_CATEGORY_VTX:
     case ZYDIS_CATEGORY_CALL:
     case ZYDIS_CATEGORY_RET:
     case ZYDIS_CATEGORY_UNCOND_BR:
@@ -506,8 +481,8 @@ static bool has_room(const struct trace *t)
 }
 
 /* Copy from va on, up to a place that is known, a jump that is looked up, or an instruction that is
- * not copied. False when not even the first could be read. */
-static bool copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *budget)
+ * not copied or cannot be read. */
+static void copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *budget)
 {
     for (bool first = true;; first = false) {
         struct trace_place *place = find_place(t, va);
@@ -518,7 +493,7 @@ static bool copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *
                 emit8(t, 0xe9);
                 emit_rel32_to_original(t, va);
             }
-            return !first;
+            return;
         }
         unsigned requests = t->request_count;
         if (va == t->site)
@@ -539,7 +514,7 @@ static bool copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *
             trace_emit_compare(t);
         }
         if (copied != GOES_ON)
-            return true;
+            return;
         va = next;
     }
 }

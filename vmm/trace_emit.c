@@ -4,7 +4,6 @@
 
 #include "vmm/trace_code.h"
 
-#define HLT        0xf4
 #define JUMP_BYTES 5u
 
 void emit(struct trace *t, const void *bytes, unsigned len)
@@ -49,7 +48,7 @@ void emit_rel32_to(struct trace *t, uint32_t offset)
     emit32(t, offset - (t->len + 4));
 }
 
-static void emit_jump(struct trace *t, uint32_t offset)
+void emit_jump(struct trace *t, uint32_t offset)
 {
     emit8(t, 0xe9);
     emit_rel32_to(t, offset);
@@ -150,9 +149,6 @@ void trace_add_target(struct trace *t, uint64_t target, uint32_t copy)
 
 /* ---- the comparison ---- */
 
-/* Numbers of registers in instructions, in the order of struct kvm_regs. */
-static const uint8_t encoding[16] = {0, 3, 1, 2, 6, 7, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15};
-
 static void load_rcx_from(struct trace *t, uint64_t va)
 {
     static const uint8_t load[] = {0x48, 0x8b, 0x09}; /* mov rcx, [rcx] */
@@ -188,7 +184,7 @@ static bool is_small(uint64_t value)
 /* A register with a small value can be compared in RCX without touching memory. */
 static bool by_swap(const struct trace_condition *c)
 {
-    return !c->memory && c->reg != REG_COUNT - 1 && encoding[c->reg] != ENC_RSP &&
+    return !c->memory && c->reg != REG_COUNT - 1 && insn_encoding_of[c->reg] != ENC_RSP &&
            is_small(c->value);
 }
 
@@ -196,7 +192,7 @@ static void emit_quick_end(struct trace *t, const struct trace_condition *c)
 {
     if (by_swap(c)) {
         emit_add_to_rcx(t, c->value);
-        emit_swap_rcx(t, encoding[c->reg]);
+        emit_swap_rcx(t, insn_encoding_of[c->reg]);
     } else {
         emit_load(t, ENC_RCX, WORD_RCX);
     }
@@ -210,7 +206,7 @@ static void emit_quick(struct trace *t, const struct trace_condition *c)
     unsigned reg = ENC_RCX;
 
     if (by_swap(c)) {
-        emit_swap_rcx(t, encoding[c->reg]);
+        emit_swap_rcx(t, insn_encoding_of[c->reg]);
         emit_add_to_rcx(t, 0 - c->value);
     } else {
         emit_save(t, ENC_RCX, WORD_RCX);
@@ -220,7 +216,7 @@ static void emit_quick(struct trace *t, const struct trace_condition *c)
             if (c->memory)
                 load_rcx_from(t, c->va);
             else
-                reg = encoding[c->reg];
+                reg = insn_encoding_of[c->reg];
             if (reg >= 8)
                 emit8(t, 0x41);
             emit8(t, 0x8d); /* lea ecx, [reg - low half of value] */
@@ -270,12 +266,12 @@ static void emit_condition(struct trace *t, const struct trace_condition *c)
         emit(t, &pushfq, 1);
         emit_load(t, ENC_RSP, WORD_RSP);
         emit_load(t, ENC_RCX, WORD_FLAGS);
-    } else if (encoding[c->reg] == ENC_RCX) {
+    } else if (insn_encoding_of[c->reg] == ENC_RCX) {
         emit_load(t, ENC_RCX, WORD_RCX);
-    } else if (encoding[c->reg] == ENC_RDX) {
+    } else if (insn_encoding_of[c->reg] == ENC_RDX) {
         emit_load(t, ENC_RCX, WORD_RDX);
     } else {
-        base = encoding[c->reg];
+        base = insn_encoding_of[c->reg];
     }
     emit_constant(t, ENC_RDX, 0 - c->value);
     emit_add_rdx(t, base);

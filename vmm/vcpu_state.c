@@ -7,9 +7,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "recorder/event.h"
 #include "vmm/msr.h"
-
-#define RFLAGS_RF (1ull << 16)
 
 struct msr_block {
     struct kvm_msrs head;

@@ -45,7 +45,7 @@ load helper
 }
 
 @test "values out of range: exit status 2 and nothing written" {
-    for arguments in '--memory x' '--memory 512G' '--memory 0' '--memory 1K' '--memory 3M' '--cpus 0' \
+    for arguments in '--memory x' '--memory 512G' '--memory 1T' '--memory 0' '--memory 1K' '--memory 3M' '--cpus 0' \
         '--cpus 99' '--grace -1' '--grace 99999' '--digest-every x' '--host nowhere'; do
         ditto 2 run -o out.ditto --kernel "$HELLO_ELF" $arguments
         one_error ''
