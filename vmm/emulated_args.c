@@ -114,7 +114,7 @@ void emulated_qemu_args(const struct emulated_options *o, const struct string_li
      * The instructions that are switched off cannot be intercepted by KVM: where the CPU has them
      * they would bring host values into the guest. tsc=reliable: with two processors Linux would
      * fall to a clock that makes every exit four times slower. panic=-1 with -no-reboot: a crash of
-     * the emulated kernel ends QEMU and is seen as that.
+     * the emulated kernel ends QEMU and is seen as that. maxcpus=1: the agent starts the others.
      */
     static const char *const fixed[] = {
         "qemu-system-x86_64",
@@ -147,7 +147,9 @@ void emulated_qemu_args(const struct emulated_options *o, const struct string_li
     string_list_add(out, "-initrd");
     string_list_add(out, "%s/khost-initrd.cpio", o->datadir);
     string_list_add(out, "-append");
-    string_list_add(out, "%s nokaslr mitigations=off tsc=reliable no_timer_check panic=-1",
+    string_list_add(out,
+                    "%s nokaslr mitigations=off tsc=reliable no_timer_check panic=-1 maxcpus=1 "
+                    "noreplace-smp",
                     show_console ? "console=ttyS0" : "quiet");
     string_list_add(out, "-serial");
     string_list_add(out, show_console ? "stdio" : "none");
