@@ -164,6 +164,9 @@ static void landmark_encode(struct bytes *out, struct event_codec *codec, const 
         bytes_put_svarint(out, (int64_t)(l->probe[i].va - l->regs[REGISTER_RSP]));
         bytes_put_varint(out, l->probe[i].value);
     }
+    bytes_put_u8(out, l->counted);
+    if (l->counted)
+        bytes_put_varint(out, l->branches);
 }
 
 static void landmark_decode(struct cursor *in, struct event_codec *codec, struct landmark *l)
@@ -189,6 +192,12 @@ static void landmark_decode(struct cursor *in, struct event_codec *codec, struct
         l->probe[i].va = l->regs[REGISTER_RSP] + (uint64_t)cursor_svarint(in);
         l->probe[i].value = cursor_varint(in);
     }
+    uint8_t counted = cursor_u8(in);
+    if (counted > 1)
+        in->bad = true;
+    l->counted = counted == 1;
+    if (l->counted)
+        l->branches = cursor_varint(in);
 }
 
 /* ---- DMA ---- */

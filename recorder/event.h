@@ -76,6 +76,9 @@ struct landmark {
     struct kvm_segment cs, ss;
     unsigned probes;
     struct memory_probe probe[LANDMARK_PROBES];
+    /* Conditional branches retired since the sync point before, if the clock counted them. */
+    bool counted;
+    uint64_t branches;
 };
 
 /* ---- events ---- */

@@ -64,7 +64,7 @@ static int load_state(struct player *p, struct err *e)
     return rc;
 }
 
-static int read_meta(struct player *p, uint64_t *memory_size, struct err *e)
+static int read_meta(struct player *p, uint64_t *memory_size, bool *counted, struct err *e)
 {
     size_t len;
     const char *text = recording_meta(p->recording, &len);
@@ -80,9 +80,11 @@ static int read_meta(struct player *p, uint64_t *memory_size, struct err *e)
     else if (cpus != 1)
         rc = err_set(e, STATUS_BAD_RECORDING, "%s has %lld CPUs; this dittovm replays one",
                      recording_path(p->recording), (long long)cpus);
-    else if (strcmp(clock, clock_landmark.name))
-        rc = err_set(e, STATUS_ERROR, "%s was made with the clock '%.32s', which this host lacks",
+    const struct clock_ops *ops = clock ? clock_find(clock) : NULL;
+    if (rc == 0 && !ops)
+        rc = err_set(e, STATUS_BAD_RECORDING, "%s was made with a clock that is not known: '%.32s'",
                      recording_path(p->recording), clock);
+    *counted = ops && ops->counts;
     *memory_size = (uint64_t)memory;
     json_decref(meta);
     return rc;
@@ -98,29 +100,47 @@ static int open_streams(struct player *p, struct err *e)
     return 0;
 }
 
-static int open_machine(struct player *p, struct err *e)
+/*
+ * A recording made with a counting clock has the counts that another one needs; one made without
+ * has none, but a landmark is in every recording, and the stepping clock needs no more.
+ */
+static int open_clock(struct player *p, const struct clock_ops *clock, bool counted, struct err *e)
+{
+    struct clock *c = &p->cpu.clock;
+
+    if (clock && clock->needs_count && !counted)
+        return err_set(e, STATUS_ERROR,
+                       "%s was made without counting branches; replay it with --clock landmark",
+                       recording_path(p->recording));
+    if (clock || counted)
+        return clock_open(c, clock, &p->cpu.vcpu, &p->hook, e);
+    return clock_open(c, &clock_landmark, &p->cpu.vcpu, &p->hook, e);
+}
+
+static int open_machine(struct player *p, const struct clock_ops *clock, struct err *e)
 {
     uint64_t memory;
+    bool counted;
 
     p->chunks = chunk_source_open(p->recording, e);
-    if (!p->chunks || read_meta(p, &memory, e) < 0 || open_streams(p, e) < 0)
+    if (!p->chunks || read_meta(p, &memory, &counted, e) < 0 || open_streams(p, e) < 0)
         return -1;
     if (vm_create(&p->vm, memory, e) < 0)
         return -1;
-    if (vcpu_create(&p->cpu.vcpu, &p->vm, 0, 1, e) < 0)
+    if (vcpu_create(&p->cpu.vcpu, &p->vm, 0, 1, e) < 0 || open_clock(p, clock, counted, e) < 0)
         return -1;
     return load_image(p, e) < 0 || load_state(p, e) < 0 ? -1 : 0;
 }
 
-int player_open(struct player *p, struct recording *recording, struct err *e)
+int player_open(struct player *p, struct recording *recording, const struct clock_ops *clock,
+                struct err *e)
 {
     *p = (struct player){
         .recording = recording,
-        .clock = &clock_landmark,
         .vm = {.fd = -1, .kvm_fd = -1},
         .cpu = {.vcpu = {.fd = -1}},
     };
-    if (open_machine(p, e) < 0) {
+    if (open_machine(p, clock, e) < 0) {
         player_close(p);
         return -1;
     }
@@ -129,6 +149,7 @@ int player_open(struct player *p, struct recording *recording, struct err *e)
 
 void player_close(struct player *p)
 {
+    clock_close(&p->cpu.clock);
     vcpu_destroy(&p->cpu.vcpu);
     vm_destroy(&p->vm);
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
@@ -238,8 +259,7 @@ static int land(struct player *p, const struct landmark *landmark, struct err *e
 {
     struct vcpu_exit exit;
 
-    switch (p->clock->land(&p->cpu.vcpu, &p->hook, landmark, &exit, &p->stats.landing,
-                           &p->interrupted, e)) {
+    switch (p->cpu.clock.ops->land(&p->cpu.clock, landmark, &exit, &p->interrupted, e)) {
     case LANDED:
         exit = (struct vcpu_exit){.kind = EXIT_FORCED};
         return check_sync(p, &exit, e);
@@ -330,6 +350,7 @@ static int check_sync(struct player *p, const struct vcpu_exit *exit, struct err
         p->outputs =
             output_fold(p->outputs, exit->at, exit->data, (size_t)exit->size * exit->count);
     sync_point_of(&cpu->vcpu, exit, (uint8_t)p->outputs, &got);
+    clock_sync(&cpu->clock);
     cpu->ordinal++;
     p->stats.syncs++;
     if (got.kind == expected.kind && got.size == expected.size && got.count == expected.count &&
@@ -443,7 +464,7 @@ static int run_to_next_sync(struct player *p, struct err *e)
             p->status = PLAYER_STOPPED;
             return 0;
         }
-        if (vcpu_run(&p->cpu.vcpu, &exit, e) < 0)
+        if (p->cpu.clock.ops->run(&p->cpu.clock, &exit, e) < 0)
             return -1;
     } while (exit.kind == EXIT_KICK);
     if (gphook_hit(&p->cpu.vcpu, &p->hook, &exit, &frame))

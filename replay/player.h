@@ -45,12 +45,12 @@ struct divergence {
 
 struct player_stats {
     uint64_t syncs, events, digests;
-    struct landing_stats landing;
 };
 
 /* The decoded timeline of one vCPU. */
 struct vcpu_player {
     struct vcpu vcpu;
+    struct clock clock;
     struct stream_reader *stream[4]; /* by enum stream_kind */
     struct sync_point last_sync;     /* codec memory */
     struct event_codec codec;
@@ -65,7 +65,6 @@ struct player {
     struct vm vm;
     struct vcpu_player cpu; /* the only one, until machines have several */
     struct chunk_source *chunks;
-    const struct clock_ops *clock;
     struct gp_hook hook;
     uint64_t outputs; /* running digest */
     enum player_status status;
@@ -81,8 +80,10 @@ struct player {
 };
 
 /* Build the machine of a recording and bring it to its first instruction. The recording stays the
- * caller's. */
-int player_open(struct player *p, struct recording *recording, struct err *e);
+ * caller's. clock: how forced points are found; NULL: the best way that this host and the recording
+ * have. */
+int player_open(struct player *p, struct recording *recording, const struct clock_ops *clock,
+                struct err *e);
 void player_close(struct player *p);
 
 /* Play until the end, a divergence, or sync point `until` (UINT64_MAX: none). Returns 0 and a

@@ -39,9 +39,9 @@ struct stable_code {
     unsigned count;
 };
 
-/* What one landing cost, for reports. */
+/* What landings cost, for reports. */
 struct landing_stats {
-    uint64_t landings, exits, passes_in_guest;
+    uint64_t landings, exits;
 };
 
 /* What choosing needs of the machine. */
@@ -54,19 +54,69 @@ struct clock_host {
     bool hurry;       /* a place that replay finds at some cost is better than none */
 };
 
+struct clock;
+
 struct clock_ops {
-    const char *name;
+    const char *name;        /* --clock, and in the recording */
+    const char *description; /* for --help and doctor */
+    bool only_asked_for;     /* exact but slow: never chosen by itself */
+    bool counts;             /* forced points carry the branches since the sync point before */
+    bool needs_count;        /* land() needs that count */
+    /* Get ready on this host; -1, with the reason, when it lacks something. NULL: nothing to do. */
+    int (*open)(struct clock *c, struct err *e);
+    void (*close)(struct clock *c);
+    /* vcpu_run(), counting. */
+    int (*run)(struct clock *c, struct vcpu_exit *exit, struct err *e);
+    /* Execute one instruction (or one iteration of a REP), counting: EXIT_STEP, or the exit that it
+     * caused, or EXIT_KICK when it is still to be done. */
+    int (*step)(struct clock *c, struct vcpu_exit *exit, struct err *e);
+    /* The vCPU stands at a sync point: count from here. NULL for a clock that does not count. */
+    void (*sync)(struct clock *c);
     /* Recording: the vCPU was kicked and can take an interrupt here. Choose a point here or a few
      * instructions on. */
-    enum clock_choice (*choose)(struct vcpu *vcpu, const struct clock_host *host,
+    enum clock_choice (*choose)(struct clock *c, const struct clock_host *host,
                                 struct landmark *landmark, struct vcpu_exit *exit, struct err *e);
-    /* Replay: run to the point. */
-    enum clock_landing (*land)(struct vcpu *vcpu, const struct gp_hook *hook,
-                               const struct landmark *landmark, struct vcpu_exit *exit,
-                               struct landing_stats *stats, const volatile bool *interrupted,
+    /* Replay: run to the point, from the sync point before it. */
+    enum clock_landing (*land)(struct clock *c, const struct landmark *landmark,
+                               struct vcpu_exit *exit, const volatile bool *interrupted,
                                struct err *e);
 };
 
+/* A clock of one vCPU. */
+struct clock {
+    const struct clock_ops *ops;
+    struct vcpu *vcpu;
+    const struct gp_hook *hook; /* its rip is 0 until there is one */
+    uint64_t branches;          /* retired since the last sync point, if ops->counts */
+    struct landing_stats stats;
+    void *own;
+};
+
 extern const struct clock_ops clock_landmark;
+
+/* All clocks, the ones to prefer first; NULL ends them. */
+extern const struct clock_ops *const clock_table[];
+/* By name; NULL when there is none. */
+const struct clock_ops *clock_find(const char *name);
+/* The value of a --clock option: *ops becomes NULL for "auto". */
+int clock_option(const char *text, const struct clock_ops **ops, struct err *e);
+/*
+ * Open a clock; ops NULL: the first one of the table that this host has (one that is for tests only
+ * is not taken unasked). -1, with the reason, when this host lacks what it needs. vcpu and hook
+ * must outlive the clock.
+ */
+int clock_open(struct clock *c, const struct clock_ops *ops, struct vcpu *vcpu,
+               const struct gp_hook *hook, struct err *e);
+/* A clock that was never opened (all zero) is fine. */
+void clock_close(struct clock *c);
+/* To be called at every sync point, before the guest runs on. */
+void clock_sync(struct clock *c);
+
+/* ---- for clocks ---- */
+
+/* choose() for a clock that can stop anywhere: the vCPU's place, or one some steps on. */
+enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *host,
+                                    struct landmark *landmark, struct vcpu_exit *exit,
+                                    struct err *e);
 
 #endif

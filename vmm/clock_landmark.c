@@ -78,11 +78,11 @@ static bool take(struct vcpu *vcpu, const struct clock_host *host, enum site_qua
     return true;
 }
 
-/* Here, or some single steps on. */
-static enum clock_choice choose_near(struct vcpu *vcpu, const struct clock_host *host,
-                                     struct landmark *landmark, struct vcpu_exit *exit,
-                                     struct err *e)
+enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *host,
+                                    struct landmark *landmark, struct vcpu_exit *exit,
+                                    struct err *e)
 {
+    struct vcpu *vcpu = c->vcpu;
     const struct guest_memory *m = &vcpu->vm->memory;
     unsigned limit = CHOOSE_STEPS;
 
@@ -108,10 +108,7 @@ static enum clock_choice choose_near(struct vcpu *vcpu, const struct clock_host 
         }
         if (site_quality(m, &insn, vcpu->regs, &sregs) == SITE_UNSUITABLE)
             return CLOCK_LATER;
-        vcpu_step(vcpu, true);
-        int rc = vcpu_run(vcpu, exit, e);
-        vcpu_step(vcpu, false);
-        if (rc < 0)
+        if (c->ops->step(c, exit, e) < 0)
             return CLOCK_FAILED;
         if (exit->kind == EXIT_KICK)
             return CLOCK_LATER;
@@ -176,13 +173,14 @@ static bool is_waiting(struct vcpu *vcpu, const struct clock_host *host, struct 
     return true;
 }
 
-static enum clock_choice choose(struct vcpu *vcpu, const struct clock_host *host,
+static enum clock_choice choose(struct clock *c, const struct clock_host *host,
                                 struct landmark *landmark, struct vcpu_exit *exit, struct err *e)
 {
+    struct vcpu *vcpu = c->vcpu;
     enum clock_choice choice;
 
     if (vcpu_cpl(vcpu) == 3 || host->hurry || is_waiting(vcpu, host, exit, &choice, e))
-        return choose_near(vcpu, host, landmark, exit, e);
+        return clock_choose_near(c, host, landmark, exit, e);
     if (choice != CLOCK_LATER || patches_itself(host->hook, vcpu->regs->rip))
         return choice;
     /* Where a function that is called rarely returns to, if one returns soon. */
@@ -383,16 +381,16 @@ static enum clock_landing land_armed(struct landing *g, struct vcpu_exit *exit, 
     }
 }
 
-static enum clock_landing land(struct vcpu *vcpu, const struct gp_hook *hook,
-                               const struct landmark *landmark, struct vcpu_exit *exit,
-                               struct landing_stats *stats, const volatile bool *interrupted,
+static enum clock_landing land(struct clock *c, const struct landmark *landmark,
+                               struct vcpu_exit *exit, const volatile bool *interrupted,
                                struct err *e)
 {
+    struct vcpu *vcpu = c->vcpu;
     struct landing g = {
         .vcpu = vcpu,
-        .hook = hook,
+        .hook = c->hook,
         .l = landmark,
-        .stats = stats,
+        .stats = &c->stats,
         .interrupted = interrupted,
     };
 
@@ -402,7 +400,7 @@ static enum clock_landing land(struct vcpu *vcpu, const struct gp_hook *hook,
         return fail(e, "it lies outside memory");
     if (*g.site != landmark->code[0])
         return fail(e, "the code there is not the recording's");
-    stats->landings++;
+    c->stats.landings++;
     arm(&g);
     enum clock_landing result = land_armed(&g, exit, e);
     trace_stop(vcpu);
@@ -410,8 +408,26 @@ static enum clock_landing land(struct vcpu *vcpu, const struct gp_hook *hook,
     return result;
 }
 
+/* ---- the table ---- */
+
+static int run(struct clock *c, struct vcpu_exit *exit, struct err *e)
+{
+    return vcpu_run(c->vcpu, exit, e);
+}
+
+static int step(struct clock *c, struct vcpu_exit *exit, struct err *e)
+{
+    vcpu_step(c->vcpu, true);
+    int rc = vcpu_run(c->vcpu, exit, e);
+    vcpu_step(c->vcpu, false);
+    return rc;
+}
+
 const struct clock_ops clock_landmark = {
     .name = "landmark",
+    .description = "registers and memory, found again by a breakpoint; needs no counter",
+    .run = run,
+    .step = step,
     .choose = choose,
     .land = land,
 };

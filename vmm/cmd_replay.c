@@ -18,6 +18,7 @@ struct replay_options {
     const char *recording;
     uint64_t until;
     bool quiet, json;
+    const struct clock_ops *clock;
 };
 
 static const char replay_help[] =
@@ -29,6 +30,7 @@ static const char replay_help[] =
     "exit status 3 and a report mean that the replay diverged.\n"
     "\n"
     "      --to POINT   stop at sync point POINT (see 'dittovm dump')\n"
+    "      --clock NAME how forced points are found: auto (default), pmu, landmark or step\n"
     "  -q, --quiet      do not show the machine's output\n"
     "      --json       the summary as JSON on stderr\n";
 
@@ -40,6 +42,8 @@ static const char verify_help[] = "usage: dittovm verify [OPTIONS] REC\n"
                                   "differs; 65: not a recording, or\n"
                                   "a damaged one.\n"
                                   "\n"
+                                  "      --clock NAME how forced points are found: auto "
+                                  "(default), pmu, landmark or step\n"
                                   "      --json       the result as JSON on stdout\n";
 
 /* How often `verify` says how far it is. */
@@ -54,12 +58,34 @@ static void on_signal(int signal)
         player_interrupt(playing);
 }
 
+static int parse_one(struct replay_options *o, int option, char **argv, struct err *e)
+{
+    switch (option) {
+    case 'q':
+        o->quiet = true;
+        return 0;
+    case 'j':
+        o->json = true;
+        return 0;
+    case 'c':
+        return clock_option(optarg, &o->clock, e);
+    case 't':
+        if (parse_number(optarg, UINT64_MAX - 1, &o->until) < 0)
+            return err_set(e, STATUS_USAGE, "--to takes the number of a sync point, not '%s'",
+                           optarg);
+        return 0;
+    default:
+        return err_set(e, STATUS_USAGE, "%s: %s '%s' (see dittovm %s --help)", argv[0],
+                       option == ':' ? "a value is missing after" : "unknown option",
+                       argv[optind - 1], argv[0]);
+    }
+}
+
 static int parse(struct replay_options *o, int argc, char **argv, struct err *e)
 {
     static const struct option options[] = {
-        {"to", required_argument, NULL, 't'},
-        {"quiet", no_argument, NULL, 'q'},
-        {"json", no_argument, NULL, 'j'},
+        {"to", required_argument, NULL, 't'},    {"quiet", no_argument, NULL, 'q'},
+        {"json", no_argument, NULL, 'j'},        {"clock", required_argument, NULL, 'c'},
         {0},
     };
     int option;
@@ -67,19 +93,9 @@ static int parse(struct replay_options *o, int argc, char **argv, struct err *e)
     *o = (struct replay_options){.until = UINT64_MAX};
     optind = 1;
     opterr = 0;
-    while ((option = getopt_long(argc, argv, ":q", options, NULL)) != -1) {
-        if (option == 'q')
-            o->quiet = true;
-        else if (option == 'j')
-            o->json = true;
-        else if (option != 't')
-            return err_set(e, STATUS_USAGE, "%s: %s '%s' (see dittovm %s --help)", argv[0],
-                           option == ':' ? "a value is missing after" : "unknown option",
-                           argv[optind - 1], argv[0]);
-        else if (parse_number(optarg, UINT64_MAX - 1, &o->until) < 0)
-            return err_set(e, STATUS_USAGE, "--to takes the number of a sync point, not '%s'",
-                           optarg);
-    }
+    while ((option = getopt_long(argc, argv, ":q", options, NULL)) != -1)
+        if (parse_one(o, option, argv, e) < 0)
+            return -1;
     if (optind != argc - 1)
         return err_set(e, STATUS_USAGE, "%s: give one recording (see dittovm %s --help)", argv[0],
                        argv[0]);
@@ -124,8 +140,8 @@ static int report(const struct player *p, const struct replay_options *o, double
             json_pack("{s:s, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:s}", "result", results[p->status],
                       "complete", p->status == PLAYER_ENDED, "seconds", seconds, "syncs",
                       (json_int_t)p->stats.syncs, "events", (json_int_t)p->stats.events, "landings",
-                      (json_int_t)p->stats.landing.landings, "landing_exits",
-                      (json_int_t)p->stats.landing.exits, "max_rss_kib",
+                      (json_int_t)p->cpu.clock.stats.landings, "landing_exits",
+                      (json_int_t)p->cpu.clock.stats.exits, "max_rss_kib",
                       (json_int_t)usage.ru_maxrss, "digest", digest);
         json_dumpf(j, out, JSON_SORT_KEYS);
         fputc('\n', out);
@@ -133,7 +149,7 @@ static int report(const struct player *p, const struct replay_options *o, double
     } else if (p->status != PLAYER_DIVERGED) {
         fprintf(out, "dittovm: %s: %s, %llu sync points, %llu forced points, in %.1f s",
                 o->recording, results[p->status], (unsigned long long)p->stats.syncs,
-                (unsigned long long)p->stats.landing.landings, seconds);
+                (unsigned long long)p->cpu.clock.stats.landings, seconds);
         if (p->status == PLAYER_ENDED)
             fprintf(out, "; the machine %s", end_reason_text(p->reason));
         fputc('\n', out);
@@ -170,7 +186,7 @@ static int play(struct recording *recording, const struct replay_options *o, boo
     struct console *console = NULL;
     uint64_t start = host_now_ns();
 
-    if (player_open(&p, recording, e) < 0)
+    if (player_open(&p, recording, o->clock, e) < 0)
         return -1;
     if (show) {
         console = console_open(-1, STDOUT_FILENO, e);

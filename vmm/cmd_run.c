@@ -28,12 +28,12 @@ static void on_signal(int signal)
 static char *describe(const struct run_options *o, const struct run_sources *s,
                       const struct machine *m, const struct machine_boot *boot)
 {
-    json_t *meta =
-        json_pack("{s:s, s:{s:I, s:i, s:s, s:s, s:s}, s:{s:s, s:s, s:s, s:i}, s:I}", "recorder",
-                  "dittovm " DITTO_VERSION, "machine", "memory", (json_int_t)o->memory, "cpus", 1,
-                  "cpu", "ditto-v1", "clock", m->clock->name, "console", "16550 at 0x3f8", "boot",
-                  "from", s->description, "kernel", boot->version, "command_line", s->command_line,
-                  "rdtsc_patched", (int)boot->rdtsc_patched, "time", (json_int_t)time(NULL));
+    json_t *meta = json_pack(
+        "{s:s, s:{s:I, s:i, s:s, s:s, s:s}, s:{s:s, s:s, s:s, s:i}, s:I}", "recorder",
+        "dittovm " DITTO_VERSION, "machine", "memory", (json_int_t)o->memory, "cpus", 1, "cpu",
+        "ditto-v1", "clock", m->clock.ops->name, "console", "16550 at 0x3f8", "boot", "from",
+        s->description, "kernel", boot->version, "command_line", s->command_line, "rdtsc_patched",
+        (int)boot->rdtsc_patched, "time", (json_int_t)time(NULL));
     char *text = json_dumps(meta, JSON_SORT_KEYS);
 
     json_decref(meta);
@@ -127,6 +127,7 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
         .initrd_len = s->initrd_len,
         .command_line = s->command_line,
         .disk = s->disk,
+        .clock = o->clock,
         .grace_ns = o->grace_ms * 1000000u,
         .digest_ns = o->digest_s * 1000000000u,
     };

@@ -283,7 +283,6 @@ int machine_create(struct machine *m, const struct machine_config *config, struc
     *m = (struct machine){
         .config = *config,
         .console = console,
-        .clock = &clock_landmark,
         .vm = {.fd = -1, .kvm_fd = -1},
         .vcpu = {.fd = -1},
         .time = {.ops = {.now = time_now, .wall = time_wall}, .start_ns = host_now_ns()},
@@ -292,8 +291,9 @@ int machine_create(struct machine *m, const struct machine_config *config, struc
     if (vm_create(&m->vm, config->memory, e) < 0)
         return -1;
     recorded_dma_init(&m->dma, &m->vm.memory, NULL);
-    if (vcpu_create(&m->vcpu, &m->vm, 0, 1, e) < 0 || add_legacy_devices(m, e) < 0 ||
-        add_pci_devices(m, e) < 0 || load_kernel(m, boot, e) < 0) {
+    if (vcpu_create(&m->vcpu, &m->vm, 0, 1, e) < 0 ||
+        clock_open(&m->clock, config->clock, &m->vcpu, &m->hook, e) < 0 ||
+        add_legacy_devices(m, e) < 0 || add_pci_devices(m, e) < 0 || load_kernel(m, boot, e) < 0) {
         free(boot->vmlinux);
         bytes_free(&boot->symbols);
         *boot = (struct machine_boot){0};
@@ -307,6 +307,7 @@ void machine_destroy(struct machine *m)
 {
     for (unsigned i = 0; i < m->clock_host.stable.count; i++)
         free(m->clock_host.stable.range[i].bytes);
+    clock_close(&m->clock);
     vcpu_destroy(&m->vcpu);
     vm_destroy(&m->vm);
 }

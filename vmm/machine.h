@@ -34,6 +34,7 @@ struct machine_config {
     size_t kernel_len, initrd_len;
     const char *command_line;
     struct disk *disk; /* may be NULL; stays the caller's */
+    const struct clock_ops *clock;
     uint64_t grace_ns; /* how long an interrupt waits for a sync point before one is forced */
     uint64_t
         digest_ns; /* how often all memory is digested into the recording; 0: at the end only */
@@ -63,7 +64,7 @@ struct machine {
     struct recorder *recorder;
     struct recorded_dma dma;
     struct gp_hook hook;
-    const struct clock_ops *clock;
+    struct clock clock;
     struct clock_host clock_host;
     struct console *console;
 

@@ -318,6 +318,7 @@ static void handle_sync(struct machine *m, struct vcpu_exit *exit)
     if (gphook_hit(&m->vcpu, &m->hook, exit, &frame))
         exit->kind = EXIT_TRAP;
     recorder_sync(m->recorder, &m->vcpu, exit);
+    clock_sync(&m->clock);
     m->at_sync = true;
     switch (exit->kind) {
     case EXIT_PIO_IN:
@@ -375,11 +376,14 @@ static int force_point(struct machine *m, struct err *e)
     const uint64_t waited = device_now(m) - m->pending_ns;
     m->clock_host.wait_ns = waited >= PATIENCE_NS ? LONG_WAIT_NS : WAIT_NS;
     m->clock_host.hurry = waited >= HURRY_NS;
-    switch (m->clock->choose(&m->vcpu, &m->clock_host, &landmark, &exit, e)) {
+    switch (m->clock.ops->choose(&m->clock, &m->clock_host, &landmark, &exit, e)) {
     case CLOCK_CHOSEN:
+        landmark.counted = m->clock.ops->counts;
+        landmark.branches = m->clock.branches;
         recorder_forced(m->recorder, m->vcpu.index, &landmark);
         exit = (struct vcpu_exit){.kind = EXIT_FORCED};
         recorder_sync(m->recorder, &m->vcpu, &exit);
+        clock_sync(&m->clock);
         if (landmark.cpl == 3)
             scrub_user_frame(m);
         m->at_sync = true;
@@ -490,7 +494,7 @@ static int run_once(struct machine *m, struct err *e)
     wake = show_output(m, now, wake);
     /* A guest may program its timers faster than we can exit; it still gets to run. */
     timer_arm(m, wake < now + LEAST_RUN_NS ? now + LEAST_RUN_NS : wake);
-    if (vcpu_run(&m->vcpu, &exit, e) < 0)
+    if (m->clock.ops->run(&m->clock, &exit, e) < 0)
         return -1;
     m->stats.exits++;
     if (exit.kind == EXIT_KICK || exit.kind == EXIT_STEP) {

@@ -30,6 +30,8 @@ const char run_help[] =
     "      --initrd FILE      its initrd\n"
     "      --append TEXT      more kernel command line\n"
     "      --cpus N           number of CPUs; this version has 1\n"
+    "      --clock NAME       how instructions are found again: auto (default), pmu, landmark or "
+    "step\n"
     "      --grace MS         how long an interrupt waits for an exit of the guest's own before "
     "the\n"
     "                         guest is stopped for it (default 50)\n"
@@ -46,6 +48,7 @@ enum {
     OPT_APPEND,
     OPT_CPUS,
     OPT_SMP,
+    OPT_CLOCK,
     OPT_GRACE,
     OPT_DIGEST,
     OPT_JSON
@@ -63,6 +66,7 @@ static const struct option long_options[] = {
     {"initrd", required_argument, NULL, OPT_INITRD},
     {"append", required_argument, NULL, OPT_APPEND},
     {"cpus", required_argument, NULL, OPT_CPUS},
+    {"clock", required_argument, NULL, OPT_CLOCK},
     {"grace", required_argument, NULL, OPT_GRACE},
     {"digest-every", required_argument, NULL, OPT_DIGEST},
     {"json", no_argument, NULL, OPT_JSON},
@@ -115,6 +119,8 @@ static int parse_one(struct run_options *o, int option, char **argv, struct err 
             return err_set(e, STATUS_USAGE, "--cpus %s: this version runs guests with 1 CPU",
                            optarg);
         return 0;
+    case OPT_CLOCK:
+        return clock_option(optarg, &o->clock, e);
     case OPT_GRACE:
         if (parse_number(optarg, 10000, &o->grace_ms) < 0)
             return err_set(e, STATUS_USAGE, "--grace takes 0 to 10000 ms, not '%s'", optarg);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "vmm/clock.h"
 
 /* The command line of `dittovm run`. Strings belong to argv, but for `recording`. */
 struct run_options {
@@ -13,6 +14,7 @@ struct run_options {
     const char *kernel, *initrd, *append, *disk;
     uint64_t memory;      /* bytes */
     uint64_t grace_ms, digest_s;
+    const struct clock_ops *clock; /* NULL: the best one that this host has */
 };
 
 extern const char run_help[];

@@ -84,6 +84,8 @@ static void fill_landmark(struct landmark *l)
     l->cr3 = rnd() >> 30;
     l->fpu = rnd();
     l->stack = rnd();
+    l->counted = rnd() % 2;
+    l->branches = l->counted ? rnd() >> rnd() % 64 : 0;
     for (unsigned i = 0; i < REG_COUNT; i++)
         l->regs[i] = rnd();
     l->cs = (struct kvm_segment){.limit = 0xffffffff,
@@ -178,6 +180,8 @@ static void assert_same_event(const struct event *a, const struct event *b)
         assert_memory_equal(&a->landmark.cs, &b->landmark.cs, sizeof a->landmark.cs);
         assert_memory_equal(&a->landmark.ss, &b->landmark.ss, sizeof a->landmark.ss);
         assert_int_equal(a->landmark.probes, b->landmark.probes);
+        assert_int_equal(a->landmark.counted, b->landmark.counted);
+        assert_int_equal(a->landmark.branches, b->landmark.branches);
         assert_memory_equal(a->landmark.probe, b->landmark.probe, sizeof a->landmark.probe);
         break;
     case EVENT_DIGEST:
