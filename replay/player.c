@@ -112,9 +112,11 @@ static int open_clock(struct player *p, const struct clock_ops *clock, bool coun
         return err_set(e, STATUS_ERROR,
                        "%s was made without counting branches; replay it with --clock landmark",
                        recording_path(p->recording));
-    if (clock || counted)
-        return clock_open(c, clock, &p->cpu.vcpu, &p->hook, e);
-    return clock_open(c, &clock_landmark, &p->cpu.vcpu, &p->hook, e);
+    if (!clock && !counted)
+        clock = &clock_landmark;
+    int rc = clock_open(c, clock, &p->cpu.vcpu, &p->hook, e);
+    c->replaying = true;
+    return rc;
 }
 
 static int open_machine(struct player *p, const struct clock_ops *clock, struct err *e)

@@ -87,12 +87,13 @@ struct clock {
     const struct clock_ops *ops;
     struct vcpu *vcpu;
     const struct gp_hook *hook; /* its rip is 0 until there is one */
+    bool replaying;             /* nobody asks for a count but land() */
     uint64_t branches;          /* retired since the last sync point, if ops->counts */
     struct landing_stats stats;
     void *own;
 };
 
-extern const struct clock_ops clock_landmark;
+extern const struct clock_ops clock_landmark, clock_step;
 
 /* All clocks, the ones to prefer first; NULL ends them. */
 extern const struct clock_ops *const clock_table[];

@@ -27,7 +27,7 @@ bool gate_read(const struct guest_memory *m, const struct kvm_sregs *sregs, unsi
     return half[0] >> 47 & 1; /* present */
 }
 
-static void gate_redirect(uint8_t *gate, uint64_t handler)
+void gate_redirect(uint8_t *gate, uint64_t handler)
 {
     uint64_t low, high = handler >> 32;
 

@@ -67,5 +67,7 @@ struct gate {
 /* The gate of a vector; false when there is none that is present. */
 bool gate_read(const struct guest_memory *m, const struct kvm_sregs *sregs, unsigned vector,
                struct gate *gate);
+/* Have the gate in these bytes lead to another handler. */
+void gate_redirect(uint8_t *gate, uint64_t handler);
 
 #endif

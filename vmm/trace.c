@@ -4,117 +4,40 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 
 #include "mmu/walk.h"
+#include "vmm/annex.h"
 #include "vmm/trace_code.h"
 
-/* The pages of the trace: above all RAM, below the 39 physical address bits of ditto-v1. The first
- * four are page tables. */
-#define REGION_GPA   0x7f00000000ull
-#define TABLE_BYTES  (4 * PAGE_BYTES)
-#define REGION_BYTES (TABLE_BYTES + TRACE_BYTES)
-#define REGION_SLOT  2
-#define LARGE_PAGE   (2ull << 20)
-#define RFLAGS_TF    0x100ull
-#define DR7_ENABLED  0xffull
+#define RFLAGS_TF   0x100ull
+#define DR7_ENABLED 0xffull
 /* The exceptions by which code gets into its kernel: all vectors but the reserved ones. */
 #define EXCEPTIONS 0x703f7dffu
 
-_Static_assert(TRACE_BYTES <= LARGE_PAGE, "one page table maps the trace");
+_Static_assert(ANNEX_TRACE + TRACE_BYTES <= ANNEX_BYTES, "the trace fits in the annex");
 
 static struct trace *trace_of(struct vm *vm)
 {
-    struct kvm_userspace_memory_region slot = {
-        .slot = REGION_SLOT,
-        .guest_phys_addr = REGION_GPA,
-        .memory_size = REGION_BYTES,
-    };
-    struct trace *t = vm->trace;
+    struct annex *annex = annex_of(vm);
 
-    if (t)
-        return t;
-    t = calloc(1, sizeof *t);
+    if (vm->trace || !annex)
+        return vm->trace;
+    struct trace *t = calloc(1, sizeof *t);
     if (!t)
         return NULL;
-    void *region =
-        mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    slot.userspace_addr = (uintptr_t)region;
-    if (region == MAP_FAILED || ioctl(vm->fd, KVM_SET_USER_MEMORY_REGION, &slot) < 0) {
-        if (region != MAP_FAILED)
-            munmap(region, REGION_BYTES);
-        free(t);
-        return NULL;
-    }
+    uint8_t *const pages = annex->pages + ANNEX_TRACE;
+    t->vm = vm;
     t->memory = &vm->memory;
-    t->region = region;
-    t->words = (uint64_t *)(t->region + TABLE_BYTES + TRACE_WORDS_OFFSET);
-    t->table = (uint32_t *)(t->region + TABLE_BYTES + TRACE_TABLE_OFFSET);
-    t->code = t->region + TABLE_BYTES + TRACE_CODE_OFFSET;
+    t->words = (uint64_t *)(pages + TRACE_WORDS_OFFSET);
+    t->table = (uint32_t *)(pages + TRACE_TABLE_OFFSET);
+    t->code = pages + TRACE_CODE_OFFSET;
     vm->trace = t;
     return t;
 }
 
 void trace_free(struct trace *t)
 {
-    if (!t)
-        return;
-    munmap(t->region, REGION_BYTES);
     free(t);
-}
-
-/* ---- mapping ---- */
-
-/* The guest's root page table, if all of it is RAM. */
-static const uint64_t *root_table(const struct trace *t)
-{
-    return guest_memory_at(t->memory, t->root & PTE_ADDRESS, PAGE_BYTES);
-}
-
-/*
- * Where the trace lies: 512 GiB that the guest does not use itself. That the entry is empty does
- * not say so for user addresses, for memory is mapped when it is touched; but Linux leaves the
- * first 8 TiB of the kernel's half free (Documentation/arch/x86/x86_64/mm.rst).
- */
-static bool find_base(struct trace *t)
-{
-    const uint64_t *root = root_table(t);
-
-    for (unsigned i = 0; root && i < 512; i++) {
-        unsigned slot = (i + 256) % 512;
-        t->base = (uint64_t)((int64_t)((uint64_t)slot << 55) >> 16);
-        if (!root[slot])
-            return true;
-    }
-    return false;
-}
-
-static bool base_is_free(const struct trace *t)
-{
-    const uint64_t *root = root_table(t);
-
-    return root && !root[t->base >> 39 & 511];
-}
-
-/*
- * The CPU uses a copy of the guest's root page table, in which the trace is mapped too: kernel code
- * looks at its own page tables, and copies them for new processes. Returns what CR3 is to be.
- */
-static uint64_t build_tables(struct trace *t)
-{
-    const uint64_t flags =
-        PTE_PRESENT | PTE_WRITE | PTE_ACCESSED | PTE_DIRTY | (t->cpl == 3 ? PTE_USER : 0);
-    uint64_t *const pages = (uint64_t *)t->region, *const directory = pages + 512;
-    uint64_t *const pointers = pages + 1024, *const root = pages + 1536;
-
-    memset(t->region, 0, TABLE_BYTES);
-    for (unsigned page = 0; page < TRACE_BYTES / PAGE_BYTES; page++)
-        pages[page] = (REGION_GPA + TABLE_BYTES + page * PAGE_BYTES) | flags;
-    directory[t->base >> 21 & 511] = REGION_GPA | flags;
-    pointers[t->base >> 30 & 511] = (REGION_GPA + PAGE_BYTES) | flags;
-    memcpy(root, root_table(t), PAGE_BYTES);
-    root[t->base >> 39 & 511] = (REGION_GPA + 2 * PAGE_BYTES) | flags;
-    return (REGION_GPA + 3 * PAGE_BYTES) | (t->root & ~PTE_ADDRESS);
 }
 
 /* ---- ways into the kernel ---- */
@@ -232,14 +155,15 @@ static bool prepare(struct trace *t, const struct kvm_regs *regs, const struct k
         t->site == regs->rip && t->cpl == sregs->ss.dpl && t->cr3 == cr3 && t->len && !t->full;
 
     t->root = sregs->cr3;
-    if (same && base_is_free(t) && trace_is_current(t))
+    if (same && annex_is_free(t->vm, t->root, t->base - ANNEX_TRACE) && trace_is_current(t))
         return true;
     t->site = regs->rip;
     t->cpl = sregs->ss.dpl;
     t->cr3 = cr3;
     t->len = 0;
-    if (!find_base(t))
+    if (!annex_find_base(t->vm, t->root, &t->base))
         return false;
+    t->base += ANNEX_TRACE;
     trace_reset(t);
     return true;
 }
@@ -281,7 +205,7 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
         return false;
     }
     t->active = true;
-    vcpu_alias_cr3(vcpu, t->root, build_tables(t));
+    annex_open(annex_of(t->vm), vcpu, t->base - ANNEX_TRACE, t->cpl == 3);
     go_to(t, vcpu, code_address(t, t->body), &in, sregs);
     return true;
 }
@@ -294,7 +218,7 @@ void trace_stop(struct vcpu *vcpu)
         return;
     t->active = false;
     clear_traps(t);
-    vcpu_alias_cr3(vcpu, 0, 0);
+    annex_close(annex_of(t->vm), vcpu);
 }
 
 /* The guest comes into its kernel: there it finds everything as it would be without us. A fault of

@@ -105,7 +105,7 @@ struct trace {
 
     /* the translation */
     const struct guest_memory *memory;
-    uint8_t *region; /* page tables, then words, table and code */
+    struct vm *vm;
     uint64_t *words;
     uint32_t *table;
     uint8_t *code;

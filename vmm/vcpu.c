@@ -144,7 +144,11 @@ int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
     struct kvm_run *run = vcpu->run;
     int rc = ioctl(vcpu->fd, KVM_RUN, 0);
 
-    run->immediate_exit = 0;
+    /* A kick that comes in the last moment of a step is for the step after it. */
+    if (rc < 0 || run->exit_reason != KVM_EXIT_DEBUG) {
+        vcpu->kicked = false;
+        run->immediate_exit = 0;
+    }
     if (rc < 0) {
         *exit = (struct vcpu_exit){.kind = EXIT_KICK};
         if (errno == EINTR || errno == EAGAIN)
@@ -163,7 +167,10 @@ int vcpu_complete(struct vcpu *vcpu, struct err *e)
 {
     vcpu->run->immediate_exit = 1;
     int rc = ioctl(vcpu->fd, KVM_RUN, 0);
+    /* A kick of this very moment is for the next vcpu_run(). */
     vcpu->run->immediate_exit = 0;
+    if (vcpu->kicked)
+        vcpu->run->immediate_exit = 1;
     if (rc < 0 && errno == EINTR)
         return 0;
     return err_set(e, STATUS_ERROR, "KVM did not finish an instruction: %s",
@@ -172,6 +179,7 @@ int vcpu_complete(struct vcpu *vcpu, struct err *e)
 
 void vcpu_kick(struct vcpu *vcpu)
 {
+    vcpu->kicked = true;
     vcpu->run->immediate_exit = 1;
 }
 
@@ -226,6 +234,8 @@ void vcpu_get_sregs(struct vcpu *vcpu, struct kvm_sregs *sregs)
     assert(rc == 0);
     if (vcpu->cr3_used && sregs->cr3 == vcpu->cr3_used)
         sregs->cr3 = vcpu->cr3_shown;
+    if (vcpu->idt_aliased)
+        sregs->idt = vcpu->idt_shown;
 }
 
 void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs)
@@ -234,6 +244,8 @@ void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs)
 
     if (vcpu->cr3_used && sregs->cr3 == vcpu->cr3_shown)
         used.cr3 = vcpu->cr3_used;
+    if (vcpu->idt_aliased)
+        used.idt = vcpu->idt_used;
     int rc = ioctl(vcpu->fd, KVM_SET_SREGS, &used);
     assert(rc == 0);
 }
@@ -246,6 +258,18 @@ void vcpu_alias_cr3(struct vcpu *vcpu, uint64_t shown, uint64_t used)
     vcpu->cr3_shown = shown;
     vcpu->cr3_used = used;
     vcpu_set_sregs(vcpu, &sregs); /* KVM flushes the TLB when CR3 changes */
+}
+
+void vcpu_alias_idt(struct vcpu *vcpu, const struct kvm_dtable *used)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    vcpu->idt_shown = sregs.idt;
+    vcpu->idt_aliased = used != NULL;
+    if (used)
+        vcpu->idt_used = *used;
+    vcpu_set_sregs(vcpu, &sregs);
 }
 
 void vcpu_step(struct vcpu *vcpu, bool on)

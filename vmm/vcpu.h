@@ -52,7 +52,10 @@ struct vcpu {
     struct kvm_run *run;
     struct kvm_regs *regs; /* registers of the last exit, in kvm_run; change by vcpu_set_regs() */
     bool stepping;
+    volatile bool kicked; /* since vcpu_run() returned last */
     uint64_t cr3_shown, cr3_used; /* see vcpu_alias_cr3() */
+    bool idt_aliased;             /* see vcpu_alias_idt() */
+    struct kvm_dtable idt_shown, idt_used;
 };
 
 int vcpu_create(struct vcpu *vcpu, struct vm *vm, unsigned index, unsigned count, struct err *e);
@@ -85,6 +88,9 @@ void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs);
 /* Let the CPU use other page tables than those the guest has loaded: the two calls above show and
  * take `shown` where the CPU has `used`, from now on. 0, 0 ends it. Flushes the TLB. */
 void vcpu_alias_cr3(struct vcpu *vcpu, uint64_t shown, uint64_t used);
+/* The same for the interrupt descriptor table. The guest must not load another one meanwhile. NULL
+ * ends it. */
+void vcpu_alias_idt(struct vcpu *vcpu, const struct kvm_dtable *used);
 /* Single-step from the current RIP on (set RIP first: KVM remembers the RIP of this moment). */
 void vcpu_step(struct vcpu *vcpu, bool on);
 /* Current privilege level of the last exit, 0 or 3. */

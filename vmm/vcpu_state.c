@@ -27,6 +27,7 @@ int vcpu_state_get(struct vcpu *vcpu, struct vcpu_state *state, struct err *e)
 {
     struct msr_block block;
 
+    assert(!vcpu->cr3_used && !vcpu->idt_aliased);
     memset(state, 0, sizeof *state);
     msr_block_init(&block);
     if (ioctl(vcpu->fd, KVM_GET_REGS, &state->regs) < 0 ||

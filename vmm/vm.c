@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "vmm/msr.h"
+#include "vmm/annex.h"
 #include "vmm/trace.h"
 
 int kvm_open(struct err *e)
@@ -87,6 +88,7 @@ void vm_destroy(struct vm *vm)
     if (vm->kvm_fd >= 0)
         close(vm->kvm_fd);
     trace_free(vm->trace);
+    annex_free(vm->annex);
     if (vm->memory.host)
         guest_memory_destroy(&vm->memory);
     *vm = (struct vm){.kvm_fd = -1, .fd = -1, .memory.fd = -1};

@@ -13,7 +13,8 @@ struct vm {
     int kvm_fd, fd;
     long run_size; /* bytes of the mmap'ed struct kvm_run */
     struct guest_memory memory;
-    struct trace *trace; /* vmm/trace.h; NULL until one is needed */
+    struct annex *annex; /* vmm/annex.h; NULL until it is needed */
+    struct trace *trace; /* vmm/trace.h; the same */
 };
 
 /* Open /dev/kvm and check its API version. Returns the file descriptor, or -1. */

@@ -1,0 +1,138 @@
+#include "vmm/annex.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+
+#include "mmu/walk.h"
+
+/* Above all RAM, below the 39 physical address bits of ditto-v1. The first four pages are page
+ * tables: one of each level. */
+#define REGION_GPA   0x7f00000000ull
+#define TABLE_BYTES  (4 * PAGE_BYTES)
+#define REGION_BYTES (TABLE_BYTES + ANNEX_BYTES)
+#define REGION_SLOT  2
+
+enum { TABLE_PAGES, TABLE_DIRECTORY, TABLE_POINTERS, TABLE_ROOT };
+
+_Static_assert(ANNEX_BYTES <= 512 * PAGE_BYTES, "one page table maps the annex");
+
+struct annex *annex_of(struct vm *vm)
+{
+    struct kvm_userspace_memory_region slot = {
+        .slot = REGION_SLOT,
+        .guest_phys_addr = REGION_GPA,
+        .memory_size = REGION_BYTES,
+    };
+
+    if (vm->annex)
+        return vm->annex;
+    struct annex *annex = calloc(1, sizeof *annex);
+    if (!annex)
+        return NULL;
+    void *region =
+        mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    slot.userspace_addr = (uintptr_t)region;
+    if (region == MAP_FAILED || ioctl(vm->fd, KVM_SET_USER_MEMORY_REGION, &slot) < 0) {
+        if (region != MAP_FAILED)
+            munmap(region, REGION_BYTES);
+        free(annex);
+        return NULL;
+    }
+    annex->region = region;
+    annex->pages = annex->region + TABLE_BYTES;
+    vm->annex = annex;
+    return annex;
+}
+
+void annex_free(struct annex *annex)
+{
+    if (!annex)
+        return;
+    munmap(annex->region, REGION_BYTES);
+    free(annex);
+}
+
+/* The guest's root page table, if all of it is RAM. */
+static const uint64_t *root_table(const struct vm *vm, uint64_t cr3)
+{
+    return guest_memory_at(&vm->memory, cr3 & PTE_ADDRESS, PAGE_BYTES);
+}
+
+/*
+ * That an entry is empty does not say that the guest does not use it: for user addresses, memory is
+ * mapped when it is touched. But Linux leaves the first 8 TiB of the kernel's half free
+ * (Documentation/arch/x86/x86_64/mm.rst), so that half comes first.
+ */
+bool annex_find_base(const struct vm *vm, uint64_t cr3, uint64_t *base)
+{
+    const uint64_t *root = root_table(vm, cr3);
+
+    for (unsigned i = 0; root && i < 512; i++) {
+        unsigned slot = (i + 256) % 512;
+        *base = (uint64_t)((int64_t)((uint64_t)slot << 55) >> 16);
+        if (!root[slot])
+            return true;
+    }
+    return false;
+}
+
+bool annex_is_free(const struct vm *vm, uint64_t cr3, uint64_t base)
+{
+    const uint64_t *root = root_table(vm, cr3);
+
+    return root && !root[base >> 39 & 511];
+}
+
+static uint64_t *table(struct annex *annex, unsigned which)
+{
+    return (uint64_t *)(annex->region + which * PAGE_BYTES);
+}
+
+void annex_refresh(struct annex *annex)
+{
+    const unsigned slot = annex->base >> 39 & 511;
+    uint64_t *root = table(annex, TABLE_ROOT);
+
+    memcpy(root, annex->guest_root, PAGE_BYTES);
+    root[slot] = (REGION_GPA + TABLE_POINTERS * PAGE_BYTES) | PTE_PRESENT | PTE_WRITE | PTE_USER |
+                 PTE_ACCESSED;
+}
+
+static void build_tables(struct annex *annex)
+{
+    const uint64_t flags = PTE_PRESENT | PTE_WRITE | PTE_ACCESSED | PTE_DIRTY;
+    uint64_t *pages = table(annex, TABLE_PAGES);
+
+    memset(annex->region, 0, TABLE_BYTES);
+    for (unsigned page = 0; page < ANNEX_BYTES / PAGE_BYTES; page++)
+        pages[page] = (REGION_GPA + TABLE_BYTES + page * PAGE_BYTES) | flags |
+                      (annex->user && page >= ANNEX_TRACE / PAGE_BYTES ? PTE_USER : 0);
+    table(annex, TABLE_DIRECTORY)[0] = REGION_GPA | flags | PTE_USER;
+    table(annex, TABLE_POINTERS)[0] =
+        (REGION_GPA + TABLE_DIRECTORY * PAGE_BYTES) | flags | PTE_USER;
+    annex_refresh(annex);
+}
+
+void annex_open(struct annex *annex, struct vcpu *vcpu, uint64_t base, bool user)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    assert(!annex->guest_root && annex_is_free(vcpu->vm, sregs.cr3, base));
+    annex->guest_root = root_table(vcpu->vm, sregs.cr3);
+    annex->base = base;
+    annex->user = user;
+    build_tables(annex);
+    vcpu_alias_cr3(vcpu, sregs.cr3,
+                   (REGION_GPA + TABLE_ROOT * PAGE_BYTES) | (sregs.cr3 & ~PTE_ADDRESS));
+}
+
+void annex_close(struct annex *annex, struct vcpu *vcpu)
+{
+    assert(annex->guest_root);
+    annex->guest_root = NULL;
+    vcpu_alias_cr3(vcpu, 0, 0);
+}

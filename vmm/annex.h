@@ -1,0 +1,47 @@
+#ifndef VMM_ANNEX_H
+#define VMM_ANNEX_H
+
+#include "vmm/vcpu.h"
+
+/*
+ * The annex: memory of ours in the guest's address space, for the time being. The CPU uses a copy
+ * of the guest's root page table with one more entry, for 512 GiB that the guest does not use
+ * itself; the guest's own tables stay as they are, because kernel code looks at them, and copies
+ * them for new processes. No annex is part of guest RAM or of any digest. One a VM; it is open for
+ * one vCPU at a time.
+ *
+ *   offset
+ *        0   an interrupt descriptor table
+ *     4096   256 HLT bytes, where that table leads to (vmm/stepper.c)
+ *     8192   the trace (vmm/trace.h); user code may use it
+ */
+#define ANNEX_IDT   0u
+#define ANNEX_HLTS  4096u
+#define ANNEX_TRACE 8192u
+#define ANNEX_BYTES (2u << 20)
+
+struct annex {
+    uint8_t *region; /* page tables, then the pages */
+    uint8_t *pages;
+    const uint64_t *guest_root; /* while open */
+    uint64_t base;              /* the same: where it is mapped */
+    bool user;
+};
+
+/* The VM's annex, made when first asked for; NULL when KVM has no room for it. */
+struct annex *annex_of(struct vm *vm);
+void annex_free(struct annex *annex);
+
+/* Where it could be mapped under page tables cr3; false when there is no room. */
+bool annex_find_base(const struct vm *vm, uint64_t cr3, uint64_t *base);
+/* Whether the guest still leaves that base free. */
+bool annex_is_free(const struct vm *vm, uint64_t cr3, uint64_t base);
+
+/* Map it at a base that is free under the page tables the vCPU has loaded. user: the pages from
+ * ANNEX_TRACE on are for code at CPL3. Closing takes it away. */
+void annex_open(struct annex *annex, struct vcpu *vcpu, uint64_t base, bool user);
+void annex_close(struct annex *annex, struct vcpu *vcpu);
+/* Follow what the guest did to its root page table meanwhile. */
+void annex_refresh(struct annex *annex);
+
+#endif

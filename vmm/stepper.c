@@ -1,0 +1,287 @@
+#include "vmm/stepper.h"
+
+#include <assert.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "mmu/walk.h"
+#include "recorder/event.h"
+#include "vmm/annex.h"
+#include "vmm/gphook.h"
+
+#define VECTORS     256u
+#define RFLAGS_TF   (1ull << 8)
+#define RFLAGS_IF   (1ull << 9)
+#define EFER_SCE    1ull
+#define MSR_STAR    0xc0000081u
+#define MSR_LSTAR   0xc0000082u
+#define MSR_SFMASK  0xc0000084u
+#define SYSRET_MASK 0x3c7fd7ull /* AMD64 APM 3, SYSRET: what comes from R11 */
+/* Exceptions that push an error code (AMD64 APM 2, table 8-1): 8, 10 to 14, 17, 21, 29, 30. */
+#define WITH_ERROR_CODE 0x60227d00u
+
+void stepper_init(struct stepper *s, struct vcpu *vcpu)
+{
+    *s = (struct stepper){.vcpu = vcpu};
+}
+
+/* ---- the table of our own ---- */
+
+static struct annex *annex(const struct stepper *s)
+{
+    return annex_of(s->vcpu->vm);
+}
+
+/* Follow what the guest did to its own table meanwhile. */
+static void refresh_idt(struct stepper *s, uint64_t cr3, bool always)
+{
+    uint8_t now[sizeof s->idt], *ours = annex(s)->pages + ANNEX_IDT;
+    const uint64_t hlts = annex(s)->base + ANNEX_HLTS;
+    size_t size = (size_t)s->idtr.limit + 1;
+
+    if (size > sizeof now)
+        size = sizeof now;
+    memset(now, 0, sizeof now);
+    walk_read(&s->vcpu->vm->memory, cr3, s->idtr.base, now, size);
+    if (!always && !memcmp(now, s->idt, sizeof now))
+        return;
+    memcpy(s->idt, now, sizeof now);
+    memcpy(ours, now, sizeof now);
+    for (unsigned vector = 0; vector < VECTORS; vector++)
+        gate_redirect(ours + vector * GATE_BYTES, hlts + vector);
+}
+
+int stepper_open(struct stepper *s, struct err *e)
+{
+    struct vcpu *vcpu = s->vcpu;
+    struct kvm_sregs sregs;
+    uint64_t base;
+
+    if (s->open)
+        return 0;
+    if (vcpu_complete(vcpu, e) < 0)
+        return -1;
+    vcpu_get_sregs(vcpu, &sregs);
+    if (!sregs.cs.l || !annex_of(vcpu->vm) || !annex_find_base(vcpu->vm, sregs.cr3, &base))
+        return err_set(e, STATUS_ERROR, "this code cannot be single-stepped (not 64-bit code)");
+    annex_open(annex(s), vcpu, base, false);
+    memset(annex(s)->pages + ANNEX_HLTS, HLT, VECTORS);
+    s->idtr = sregs.idt;
+    refresh_idt(s, sregs.cr3, true);
+    struct kvm_dtable own = {.base = base + ANNEX_IDT, .limit = s->idtr.limit};
+    vcpu_alias_idt(vcpu, &own);
+    s->open = true;
+    return 0;
+}
+
+void stepper_close(struct stepper *s)
+{
+    if (!s->open)
+        return;
+    s->open = false;
+    vcpu_step(s->vcpu, false);
+    vcpu_alias_idt(s->vcpu, NULL);
+    annex_close(annex(s), s->vcpu);
+}
+
+/* ---- what stepping must not show ---- */
+
+static uint64_t *guest_word(const struct stepper *s, uint64_t cr3, uint64_t va)
+{
+    const struct guest_memory *m = &s->vcpu->vm->memory;
+    struct translation to;
+
+    return walk(m, cr3, va, &to) && va % 8 == 0 ? guest_memory_at(m, to.gpa, 8) : NULL;
+}
+
+static void hide_tf(const struct stepper *s, uint64_t va)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(s->vcpu, &sregs);
+    uint64_t *flags = guest_word(s, sregs.cr3, va);
+    if (flags)
+        *flags &= ~RFLAGS_TF;
+}
+
+/* The guest enters its kernel: it stands at the HLT of a vector. INT n pushes no error code. */
+static void enter(struct stepper *s, unsigned vector, const struct insn *insn)
+{
+    const bool software = insn->info.mnemonic == ZYDIS_MNEMONIC_INT;
+    const bool error = !software && vector < 32 && (WITH_ERROR_CODE >> vector & 1);
+    struct kvm_regs regs = *s->vcpu->regs;
+    struct kvm_sregs sregs;
+    struct gate gate;
+
+    hide_tf(s, regs.rsp + (error ? 24 : 16));
+    vcpu_get_sregs(s->vcpu, &sregs);
+    bool present = gate_read(&s->vcpu->vm->memory, &sregs, vector, &gate);
+    assert(present);
+    regs.rip = gate.handler;
+    vcpu_set_regs(s->vcpu, &regs);
+}
+
+/* ---- SYSCALL and SYSRET (AMD64 APM 3) ---- */
+
+static bool read_syscall_msrs(const struct stepper *s, uint64_t *star, uint64_t *lstar,
+                              uint64_t *mask)
+{
+    struct {
+        struct kvm_msrs head;
+        struct kvm_msr_entry entry[3];
+    } msrs = {.head.nmsrs = 3,
+              .entry = {{.index = MSR_STAR}, {.index = MSR_LSTAR}, {.index = MSR_SFMASK}}};
+
+    if (ioctl(s->vcpu->fd, KVM_GET_MSRS, &msrs) != 3)
+        return false;
+    *star = msrs.entry[0].data;
+    *lstar = msrs.entry[1].data;
+    *mask = msrs.entry[2].data;
+    return true;
+}
+
+static struct kvm_segment flat(uint16_t selector, bool code)
+{
+    return (struct kvm_segment){
+        .limit = 0xffffffff,
+        .selector = selector,
+        .type = code ? 11 : 3,
+        .present = 1,
+        .dpl = selector & 3,
+        .s = 1,
+        .l = code,
+        .db = !code,
+        .g = 1,
+    };
+}
+
+/* False when it is not for us to do: the CPU raises what is to be raised. */
+static bool do_syscall(struct stepper *s, const struct insn *insn)
+{
+    const bool in = insn->info.mnemonic == ZYDIS_MNEMONIC_SYSCALL;
+    struct vcpu *vcpu = s->vcpu;
+    struct kvm_regs regs = *vcpu->regs;
+    struct kvm_sregs sregs;
+    uint64_t star, lstar, mask;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    if (!(sregs.efer & EFER_SCE) || !read_syscall_msrs(s, &star, &lstar, &mask))
+        return false;
+    if (in) {
+        regs.rcx = insn->va + insn->info.length;
+        regs.r11 = regs.rflags & ~RFLAGS_RF;
+        regs.rip = lstar;
+        regs.rflags &= ~(mask | RFLAGS_RF);
+        sregs.cs = flat((uint16_t)(star >> 32 & 0xfffc), true);
+        sregs.ss = flat((uint16_t)((star >> 32 & 0xfffc) + 8), false);
+    } else {
+        if (!insn->info.raw.rex.W || sregs.ss.dpl != 0 ||
+            (int64_t)(regs.rcx << 16) >> 16 != (int64_t)regs.rcx)
+            return false;
+        regs.rip = regs.rcx;
+        regs.rflags = (regs.r11 & SYSRET_MASK) | 2;
+        sregs.cs = flat((uint16_t)((star >> 48) + 16) | 3, true);
+        sregs.ss = flat((uint16_t)((star >> 48) + 8) | 3, false);
+    }
+    vcpu_set_sregs(vcpu, &sregs);
+    vcpu_set_regs(vcpu, &regs);
+    vcpu->run->if_flag = regs.rflags & RFLAGS_IF ? 1 : 0;
+    vcpu->run->ready_for_interrupt_injection = vcpu->run->if_flag;
+    return true;
+}
+
+/* ---- a step ---- */
+
+/* It shows, or changes, what the annex replaces. */
+static bool meets_the_annex(const struct insn *insn)
+{
+    if (insn->info.mnemonic == ZYDIS_MNEMONIC_SIDT || insn->info.mnemonic == ZYDIS_MNEMONIC_LIDT)
+        return true;
+    for (unsigned i = 0; i < insn->info.operand_count_visible; i++)
+        if (insn->operands[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+            (insn->operands[i].reg.value == ZYDIS_REGISTER_CR0 ||
+             insn->operands[i].reg.value == ZYDIS_REGISTER_CR3))
+            return true;
+    return false;
+}
+
+static unsigned is_branch(const struct insn *insn)
+{
+    return insn->info.meta.category == ZYDIS_CATEGORY_COND_BR &&
+           insn->info.mnemonic != ZYDIS_MNEMONIC_XBEGIN;
+}
+
+/* Behind a load of SS a step may take the next instruction along. */
+static unsigned branches_done(const struct stepper *s, const struct insn *insn, uint64_t cr3)
+{
+    const uint64_t behind = insn->va + insn->info.length;
+    struct insn second;
+
+    if (is_branch(insn))
+        return 1;
+    for (unsigned i = 0; i < insn->info.operand_count_visible; i++)
+        if (insn->operands[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+            insn->operands[i].reg.value == ZYDIS_REGISTER_SS &&
+            (insn->operands[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
+            return s->vcpu->regs->rip != behind &&
+                   insn_decode(&s->vcpu->vm->memory, cr3, behind, &second) && is_branch(&second);
+    return 0;
+}
+
+static bool is_pushf(const struct insn *insn)
+{
+    return insn->info.mnemonic == ZYDIS_MNEMONIC_PUSHF ||
+           insn->info.mnemonic == ZYDIS_MNEMONIC_PUSHFD ||
+           insn->info.mnemonic == ZYDIS_MNEMONIC_PUSHFQ;
+}
+
+/* What an exit of KVM_RUN with TF set means. */
+static void conclude(struct stepper *s, const struct insn *insn, uint64_t cr3, struct step *step,
+                     const struct vcpu_exit *exit)
+{
+    const uint64_t first = s->open ? annex(s)->base + ANNEX_HLTS : 0;
+
+    *step = (struct step){.kind = STEP_EXIT};
+    if (exit->kind == EXIT_KICK) {
+        step->kind = STEP_KICK;
+    } else if (exit->kind == EXIT_STEP) {
+        step->kind = STEP_DONE;
+        step->branches = branches_done(s, insn, cr3);
+        if (is_pushf(insn))
+            hide_tf(s, s->vcpu->regs->rsp);
+    } else if (s->open && exit->kind == EXIT_HLT && s->vcpu->regs->rip - 1 - first < VECTORS) {
+        step->kind = STEP_ENTRY;
+        enter(s, (unsigned)(s->vcpu->regs->rip - 1 - first), insn);
+    }
+}
+
+int stepper_step(struct stepper *s, struct step *step, struct vcpu_exit *exit, struct err *e)
+{
+    struct vcpu *vcpu = s->vcpu;
+    struct kvm_sregs sregs;
+    struct insn insn;
+
+    if (stepper_open(s, e) < 0)
+        return -1;
+    vcpu_get_sregs(vcpu, &sregs);
+    annex_refresh(annex(s));
+    refresh_idt(s, sregs.cr3, false);
+    /* What cannot be read or decoded faults. */
+    if (!insn_decode(&vcpu->vm->memory, sregs.cr3, vcpu->regs->rip, &insn))
+        insn.info = (ZydisDecodedInstruction){0};
+    if ((insn.info.mnemonic == ZYDIS_MNEMONIC_SYSCALL ||
+         insn.info.mnemonic == ZYDIS_MNEMONIC_SYSRET) &&
+        do_syscall(s, &insn)) {
+        *step = (struct step){.kind = STEP_DONE};
+        return 0;
+    }
+    if (meets_the_annex(&insn))
+        stepper_close(s);
+    vcpu_step(vcpu, true);
+    if (vcpu_run(vcpu, exit, e) < 0)
+        return -1;
+    if (!s->open)
+        vcpu_step(vcpu, false);
+    conclude(s, &insn, sregs.cr3, step, exit);
+    return 0;
+}
