@@ -25,6 +25,22 @@ void stepper_init(struct stepper *s, struct vcpu *vcpu)
     *s = (struct stepper){.vcpu = vcpu};
 }
 
+/* ---- TF ---- */
+
+/* KVM_SET_GUEST_DEBUG sets TF once; it stays until something loads the flags. */
+static void arm(struct stepper *s)
+{
+    if (!s->armed)
+        vcpu_step(s->vcpu, true);
+    s->armed = true;
+}
+
+static void disarm(struct stepper *s)
+{
+    vcpu_step(s->vcpu, false);
+    s->armed = false;
+}
+
 /* ---- the table of our own ---- */
 
 static struct annex *annex(const struct stepper *s)
@@ -59,6 +75,7 @@ int stepper_open(struct stepper *s, struct err *e)
 
     if (s->open)
         return 0;
+    vcpu_share_sregs(vcpu, true);
     if (vcpu_complete(vcpu, e) < 0)
         return -1;
     vcpu_get_sregs(vcpu, &sregs);
@@ -79,7 +96,8 @@ void stepper_close(struct stepper *s)
     if (!s->open)
         return;
     s->open = false;
-    vcpu_step(s->vcpu, false);
+    disarm(s);
+    vcpu_share_sregs(s->vcpu, false);
     vcpu_alias_idt(s->vcpu, NULL);
     annex_close(annex(s), s->vcpu);
 }
@@ -119,6 +137,7 @@ static void enter(struct stepper *s, unsigned vector, const struct insn *insn)
     assert(present);
     regs.rip = gate.handler;
     vcpu_set_regs(s->vcpu, &regs);
+    s->armed = false;
 }
 
 /* ---- SYSCALL and SYSRET (AMD64 APM 3) ---- */
@@ -185,6 +204,7 @@ static bool do_syscall(struct stepper *s, const struct insn *insn)
     }
     vcpu_set_sregs(vcpu, &sregs);
     vcpu_set_regs(vcpu, &regs);
+    s->armed = false;
     vcpu->run->if_flag = regs.rflags & RFLAGS_IF ? 1 : 0;
     vcpu->run->ready_for_interrupt_injection = vcpu->run->if_flag;
     return true;
@@ -235,6 +255,21 @@ static bool is_pushf(const struct insn *insn)
            insn->info.mnemonic == ZYDIS_MNEMONIC_PUSHFQ;
 }
 
+static bool loads_flags(const struct insn *insn)
+{
+    switch (insn->info.mnemonic) {
+    case ZYDIS_MNEMONIC_POPF:
+    case ZYDIS_MNEMONIC_POPFD:
+    case ZYDIS_MNEMONIC_POPFQ:
+    case ZYDIS_MNEMONIC_IRET:
+    case ZYDIS_MNEMONIC_IRETD:
+    case ZYDIS_MNEMONIC_IRETQ:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* What an exit of KVM_RUN with TF set means. */
 static void conclude(struct stepper *s, const struct insn *insn, uint64_t cr3, struct step *step,
                      const struct vcpu_exit *exit)
@@ -277,11 +312,13 @@ int stepper_step(struct stepper *s, struct step *step, struct vcpu_exit *exit, s
     }
     if (meets_the_annex(&insn))
         stepper_close(s);
-    vcpu_step(vcpu, true);
+    arm(s);
     if (vcpu_run(vcpu, exit, e) < 0)
         return -1;
     if (!s->open)
-        vcpu_step(vcpu, false);
+        disarm(s);
+    if (loads_flags(&insn))
+        s->armed = false;
     conclude(s, &insn, sregs.cr3, step, exit);
     return 0;
 }

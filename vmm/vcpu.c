@@ -229,9 +229,12 @@ void vcpu_set_regs(struct vcpu *vcpu, const struct kvm_regs *regs)
 
 void vcpu_get_sregs(struct vcpu *vcpu, struct kvm_sregs *sregs)
 {
-    int rc = ioctl(vcpu->fd, KVM_GET_SREGS, sregs);
-
-    assert(rc == 0);
+    if (vcpu->run->kvm_valid_regs & KVM_SYNC_X86_SREGS) {
+        *sregs = vcpu->run->s.regs.sregs;
+    } else {
+        int rc = ioctl(vcpu->fd, KVM_GET_SREGS, sregs);
+        assert(rc == 0);
+    }
     if (vcpu->cr3_used && sregs->cr3 == vcpu->cr3_used)
         sregs->cr3 = vcpu->cr3_shown;
     if (vcpu->idt_aliased)
@@ -248,6 +251,12 @@ void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs)
         used.idt = vcpu->idt_used;
     int rc = ioctl(vcpu->fd, KVM_SET_SREGS, &used);
     assert(rc == 0);
+    vcpu->run->s.regs.sregs = used;
+}
+
+void vcpu_share_sregs(struct vcpu *vcpu, bool on)
+{
+    vcpu->run->kvm_valid_regs = KVM_SYNC_X86_REGS | (on ? KVM_SYNC_X86_SREGS : 0);
 }
 
 void vcpu_alias_cr3(struct vcpu *vcpu, uint64_t shown, uint64_t used)

@@ -85,6 +85,9 @@ void vcpu_want_window(struct vcpu *vcpu, bool want);
 void vcpu_set_regs(struct vcpu *vcpu, const struct kvm_regs *regs);
 void vcpu_get_sregs(struct vcpu *vcpu, struct kvm_sregs *sregs);
 void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs);
+/* For who wants the system registers after every exit: have KVM leave them in kvm_run, so that
+ * vcpu_get_sregs() costs no ioctl. From the next exit on. */
+void vcpu_share_sregs(struct vcpu *vcpu, bool on);
 /* Let the CPU use other page tables than those the guest has loaded: the two calls above show and
  * take `shown` where the CPU has `used`, from now on. 0, 0 ends it. Flushes the TLB. */
 void vcpu_alias_cr3(struct vcpu *vcpu, uint64_t shown, uint64_t used);

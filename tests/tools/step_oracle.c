@@ -1,0 +1,361 @@
+/*
+ * Is the stepping clock exact? Random sequences of instructions run three times: in a guest,
+ * stepped (vmm/stepper.h); in the same guest, freely; and as a process under ptrace, where this
+ * program counts conditional branches by itself, from opcode bytes. The counts of the first and the
+ * last and the final states of all three must be equal.
+ *
+ * usage: step_oracle COUNT [FIRST]
+ */
+#include <assert.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/tools/random_code.h"
+#include "vmm/command.h"
+#include "vmm/doctor_guest.h"
+#include "vmm/stepper.h"
+
+/* Carry to overflow, without TF, IF and IOPL. */
+#define FLAGS       0x8d5u
+#define STEPS_MAX   100000u
+#define STACK_BYTES 0x10000u
+#define MSR_STAR    0xc0000081u
+#define MSR_LSTAR   0xc0000082u
+#define MSR_SFMASK  0xc0000084u
+/* LSTAR leads to the handler of this vector. */
+#define SYSCALL_VECTOR 0x31u
+
+struct outcome {
+    uint64_t branches;
+    uint64_t regs[16]; /* RAX RBX RCX RDX RSI RDI RSP RBP R8.. */
+    uint64_t flags;
+    uint8_t data[DATA_BYTES];
+};
+
+static void start_values(struct code *c, uint64_t regs[16], uint8_t data[DATA_BYTES])
+{
+    for (unsigned i = 0; i < 16; i++)
+        regs[i] = (uint64_t)pick(c, UINT32_MAX) << 32 | pick(c, UINT32_MAX);
+    regs[6] = STACK_AT - 0x1000;
+    for (unsigned i = 0; i < DATA_BYTES; i++)
+        data[i] = (uint8_t)pick(c, 256);
+}
+
+/* ---- the guest ---- */
+
+static struct micro_guest guest;
+static struct kvm_sregs sregs_at[4]; /* by CPL */
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "step_oracle: %s\n", what);
+    exit(1);
+}
+
+static void guest_create(void)
+{
+    struct probe_outcome o = {0};
+    static const uint8_t nop = 0x90;
+
+    if (!micro_guest_start(&guest, &nop, 1, 0, &o))
+        fail(o.detail);
+    vcpu_get_sregs(&guest.vcpu, &sregs_at[0]);
+    sregs_at[3] = sregs_at[0];
+    for (unsigned i = 0; i < 6; i++) {
+        struct kvm_segment *s = &(&sregs_at[3].cs)[i];
+        s->selector = i ? 0x2b : MICRO_USER_CS;
+        s->dpl = 3;
+    }
+    if (!micro_guest_set_msr(&guest, MSR_STAR, (uint64_t)0x20 << 48 | (uint64_t)0x10 << 32, &o) ||
+        !micro_guest_set_msr(&guest, MSR_LSTAR, 0x8000 + 16 * SYSCALL_VECTOR, &o) ||
+        !micro_guest_set_msr(&guest, MSR_SFMASK, 0x300, &o))
+        fail(o.detail);
+}
+
+/* The guest's kernel, so to speak: it stands in the handler of a vector. */
+static void serve(unsigned vector)
+{
+    struct vcpu *vcpu = &guest.vcpu;
+    struct kvm_regs regs;
+    struct kvm_sregs sregs;
+    struct err e;
+    uint64_t frame[6], *at = frame;
+
+    if (vcpu_complete(vcpu, &e) < 0)
+        fail(e.text);
+    regs = *vcpu->regs;
+    vcpu_get_sregs(vcpu, &sregs);
+    if (vector == SYSCALL_VECTOR) {
+        regs.rip = regs.rcx;
+        regs.rflags = regs.r11;
+        sregs.cs = sregs_at[3].cs;
+        sregs.ss = sregs_at[3].ss;
+    } else {
+        memcpy(frame, guest_memory_at(&guest.vm.memory, regs.rsp, sizeof frame), sizeof frame);
+        at += vector == 13 || vector == 14;
+        regs.rip = at[0] + (vector == 0x30 ? 0 : 2);
+        regs.rflags = at[2];
+        regs.rsp = at[3];
+        sregs.cs = sregs_at[at[1] & 3].cs;
+        sregs.ss = sregs_at[at[1] & 3].ss;
+    }
+    vcpu_set_sregs(vcpu, &sregs);
+    vcpu_set_regs(vcpu, &regs);
+}
+
+static void guest_load(const struct code *c, unsigned cpl, const uint64_t regs[16],
+                       const uint8_t *data)
+{
+    struct kvm_regs r = {.rip = CODE_AT, .rflags = 2 | (cpl ? 0x3000 : 0)};
+    uint8_t *code = guest_memory_at(&guest.vm.memory, CODE_AT, CODE_MAX + 2);
+
+    memcpy(&r, regs, 16 * sizeof *regs);
+    memcpy(code, c->bytes, c->len);
+    memcpy(code + c->len, (const uint8_t[]){0xe6, MICRO_DONE}, 2);
+    memcpy(guest_memory_at(&guest.vm.memory, DATA_AT, DATA_BYTES), data, DATA_BYTES);
+    vcpu_set_sregs(&guest.vcpu, &sregs_at[cpl]);
+    vcpu_set_regs(&guest.vcpu, &r);
+}
+
+static void run_guest(bool stepped, struct outcome *out)
+{
+    struct vcpu *vcpu = &guest.vcpu;
+    struct stepper stepper;
+    struct vcpu_exit exit;
+    struct step step = {.kind = STEP_EXIT};
+    struct err e;
+
+    *out = (struct outcome){0};
+    stepper_init(&stepper, vcpu);
+    for (unsigned n = 0;; n++) {
+        if (n == STEPS_MAX)
+            fail("a guest does not end");
+        if ((stepped ? stepper_step(&stepper, &step, &exit, &e) : vcpu_run(vcpu, &exit, &e)) < 0)
+            fail(e.text);
+        out->branches += step.branches;
+        if (step.kind != STEP_EXIT || exit.kind == EXIT_KICK)
+            continue;
+        stepper_close(&stepper);
+        if (exit.kind != EXIT_PIO_OUT)
+            fail("an exit that was not expected");
+        if (exit.at == MICRO_DONE)
+            break;
+        serve((unsigned)exit.at);
+    }
+    if (vcpu_complete(vcpu, &e) < 0)
+        fail(e.text);
+    memcpy(out->regs, vcpu->regs, sizeof out->regs);
+    out->flags = vcpu->regs->rflags & FLAGS;
+    memcpy(out->data, guest_memory_at(&guest.vm.memory, DATA_AT, DATA_BYTES), DATA_BYTES);
+}
+
+/* ---- the process ---- */
+
+static pid_t child;
+static uint8_t *child_code, *child_data; /* shared with it */
+
+static uint8_t *shared_at(uint64_t at, size_t size, int protection)
+{
+    void *memory =
+        mmap((void *)at, size, protection, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+
+    if (memory == MAP_FAILED)
+        fail("cannot map the process's memory");
+    return memory;
+}
+
+static void process_create(void)
+{
+    int status;
+
+    child_code = shared_at(CODE_AT, 2 * CODE_MAX, PROT_READ | PROT_WRITE | PROT_EXEC);
+    child_data = shared_at(DATA_AT, DATA_BYTES, PROT_READ | PROT_WRITE);
+    shared_at(STACK_AT - STACK_BYTES, STACK_BYTES, PROT_READ | PROT_WRITE);
+    child = fork();
+    if (child == 0) {
+        ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+        raise(SIGSTOP);
+        _exit(1);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFSTOPPED(status) ||
+        ptrace(PTRACE_SETOPTIONS, child, NULL, PTRACE_O_EXITKILL) < 0)
+        fail("cannot trace a process");
+}
+
+/* From bytes alone, without a decoder: the sequences have no prefixes but 66, F2, F3 and REX. */
+static bool is_branch(const uint8_t *at)
+{
+    while (*at == 0x66 || *at == 0xf2 || *at == 0xf3 || (*at & 0xf0) == 0x40)
+        at++;
+    return (*at & 0xf0) == 0x70 || (*at & 0xfc) == 0xe0 ||
+           (at[0] == 0x0f && (at[1] & 0xf0) == 0x80);
+}
+
+static void get(struct user_regs_struct *r)
+{
+    if (ptrace(PTRACE_GETREGS, child, NULL, r) < 0)
+        fail("cannot read the process's registers");
+}
+
+static void set(const struct user_regs_struct *r)
+{
+    if (ptrace(PTRACE_SETREGS, child, NULL, r) < 0)
+        fail("cannot set the process's registers");
+}
+
+/* Execute one instruction of the process; false when it faulted. */
+static bool step_process(void)
+{
+    int status;
+
+    if (ptrace(PTRACE_SINGLESTEP, child, NULL, NULL) < 0 || waitpid(child, &status, 0) != child ||
+        !WIFSTOPPED(status))
+        fail("the process is gone");
+    return WSTOPSIG(status) == SIGTRAP;
+}
+
+static void copy_regs(const struct user_regs_struct *r, uint64_t out[16])
+{
+    const uint64_t values[16] = {r->rax, r->rbx, r->rcx, r->rdx, r->rsi, r->rdi, r->rsp, r->rbp,
+                                 r->r8,  r->r9,  r->r10, r->r11, r->r12, r->r13, r->r14, r->r15};
+
+    memcpy(out, values, sizeof values);
+}
+
+static void start_process(const uint64_t v[16])
+{
+    struct user_regs_struct r;
+
+    get(&r);
+    r.rax = v[0], r.rbx = v[1], r.rcx = v[2], r.rdx = v[3];
+    r.rsi = v[4], r.rdi = v[5], r.rsp = v[6], r.rbp = v[7];
+    r.r8 = v[8], r.r9 = v[9], r.r10 = v[10], r.r11 = v[11];
+    r.r12 = v[12], r.r13 = v[13], r.r14 = v[14], r.r15 = v[15];
+    r.rip = CODE_AT;
+    r.orig_rax = ~0ull; /* no system call to be restarted */
+    r.eflags = 0x202;
+    set(&r);
+}
+
+static void run_process(const struct code *c, const uint64_t regs[16], const uint8_t *data,
+                        struct outcome *out)
+{
+    struct user_regs_struct r;
+
+    *out = (struct outcome){0};
+    memcpy(child_code, c->bytes, c->len);
+    memset(child_code + c->len, 0x90, 16);
+    memcpy(child_data, data, DATA_BYTES);
+    start_process(regs);
+    for (unsigned n = 0;; n++) {
+        get(&r);
+        if (n == STEPS_MAX || r.rip - CODE_AT > c->len)
+            fail("the process ran away");
+        if (r.rip == CODE_AT + c->len)
+            break;
+        const uint8_t *at = child_code + (r.rip - CODE_AT);
+        if (at[0] == 0x0f && at[1] == 0x05) { /* as the CPU does it */
+            r.rcx = r.rip += 2;
+            r.r11 = r.eflags & ~0x100ull;
+            set(&r);
+            continue;
+        }
+        if (!step_process()) {
+            get(&r);
+            r.rip += 2;
+            set(&r);
+            continue;
+        }
+        out->branches += is_branch(at);
+        if (*at == 0x9c) { /* ptrace steps by TF, too, and shows it */
+            get(&r);
+            *(uint64_t *)r.rsp &= ~0x100ull;
+        }
+    }
+    copy_regs(&r, out->regs);
+    out->flags = r.eflags & FLAGS;
+    memcpy(out->data, child_data, DATA_BYTES);
+}
+
+/* ---- */
+
+static bool same(uint64_t number, const char *what, const struct outcome *a,
+                 const struct outcome *b, bool counts)
+{
+    static const char *const names[] = {"rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rsp", "rbp",
+                                        "r8",  "r9",  "r10", "r11", "r12", "r13", "r14", "r15"};
+    bool equal = true;
+
+    if (counts && a->branches != b->branches) {
+        printf("# %llu: %llu branches stepped, %llu in %s\n", (unsigned long long)number,
+               (unsigned long long)a->branches, (unsigned long long)b->branches, what);
+        equal = false;
+    }
+    for (unsigned i = 0; i < 16; i++)
+        if (a->regs[i] != b->regs[i]) {
+            printf("# %llu: %s is %#llx stepped, %#llx in %s\n", (unsigned long long)number,
+                   names[i], (unsigned long long)a->regs[i], (unsigned long long)b->regs[i], what);
+            equal = false;
+        }
+    if (a->flags != b->flags || memcmp(a->data, b->data, DATA_BYTES)) {
+        printf("# %llu: flags or memory differ from %s\n", (unsigned long long)number, what);
+        equal = false;
+    }
+    return equal;
+}
+
+static bool try_one(uint64_t number)
+{
+    static struct outcome stepped, free_running, process;
+    static uint8_t data[DATA_BYTES];
+    const unsigned cpl = number % 2 ? 3 : 0;
+    struct code c;
+    uint64_t regs[16];
+
+    random_code(&c, number, cpl);
+    start_values(&c, regs, data);
+    guest_load(&c, cpl, regs, data);
+    run_guest(true, &stepped);
+    guest_load(&c, cpl, regs, data);
+    run_guest(false, &free_running);
+    run_process(&c, regs, data, &process);
+    bool free_is_same = same(number, "the guest running freely", &stepped, &free_running, false);
+    return same(number, "the process", &stepped, &process, true) && free_is_same;
+}
+
+int main(int argc, char **argv)
+{
+    static char self[4096];
+    struct err e = {0};
+    int status;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+        return 1;
+    struct invocation inv = {.self = self, .argv = argv, .host = HOST_AUTO};
+    struct host_needs needs = {.guest_memory = 16u << 20};
+    if (host_redirect(&inv, &needs, &status, &e)) {
+        if (e.text[0])
+            fprintf(stderr, "step_oracle: %s\n", e.text);
+        return status;
+    }
+    const uint64_t count = argc > 1 ? strtoull(argv[1], NULL, 0) : 100;
+    const uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 0) : 0;
+    uint64_t bad = 0;
+
+    guest_create();
+    process_create();
+    for (uint64_t i = first; i < first + count; i++)
+        bad += !try_one(i);
+    printf("1..1\n%s 1 %llu random sequences: %llu differ\n", bad ? "not ok" : "ok",
+           (unsigned long long)count, (unsigned long long)bad);
+    return bad ? 1 : 0;
+}
