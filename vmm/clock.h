@@ -92,7 +92,7 @@ struct clock {
     void *own;
 };
 
-extern const struct clock_ops clock_landmark;
+extern const struct clock_ops clock_pmu, clock_landmark;
 
 /* All clocks, the ones to prefer first; NULL ends them. */
 extern const struct clock_ops *const clock_table[];
