@@ -58,6 +58,7 @@ static int target_step(struct pmu_target *t, struct vcpu_exit *exit, struct err 
     return rc;
 }
 
+/* A step has RFLAGS.TF set, which must not get into the frame of an interrupt or exception. */
 static bool target_can_step(struct pmu_target *t)
 {
     struct vcpu *vcpu = clock_of(t)->vcpu;
@@ -66,7 +67,7 @@ static bool target_can_step(struct pmu_target *t)
     struct insn insn;
 
     vcpu_get_sregs(vcpu, &sregs);
-    return insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) &&
+    return !vcpu_event_pending(vcpu) && insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) &&
            site_can_step(m, &insn, vcpu->regs, &sregs);
 }
 
@@ -180,6 +181,8 @@ static enum clock_landing pmu_clock_land(struct clock *c, const struct landmark 
                 "a forced point of the recording has no branch count; use --clock landmark");
         return LAND_FAILED;
     }
+    if (vcpu_complete(c->vcpu, e) < 0) /* steps begin behind the instruction that exited */
+        return LAND_FAILED;
     p->target.exits = 0;
     enum clock_landing result =
         pmu_land(&p->target, p->base + landmark->branches, landmark, exit, interrupted, e);
