@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-const struct clock_ops *const clock_table[] = {&clock_landmark, &clock_step, NULL};
+const struct clock_ops *const clock_table[] = {&clock_pmu, &clock_landmark, &clock_step, NULL};
 
 const struct clock_ops *clock_find(const char *name)
 {

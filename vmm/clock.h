@@ -93,7 +93,7 @@ struct clock {
     void *own;
 };
 
-extern const struct clock_ops clock_landmark, clock_step;
+extern const struct clock_ops clock_pmu, clock_landmark, clock_step;
 
 /* All clocks, the ones to prefer first; NULL ends them. */
 extern const struct clock_ops *const clock_table[];

@@ -68,21 +68,22 @@ static bool operand_is_mapped(const struct guest_memory *m, const struct insn *i
     return true;
 }
 
-enum site_quality site_quality(const struct guest_memory *m, const struct insn *insn,
-                               const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+static bool loads_segment(const ZydisDecodedOperand *op)
+{
+    return op->type == ZYDIS_OPERAND_TYPE_REGISTER &&
+           (op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) &&
+           ZydisRegisterGetClass(op->reg.value) == ZYDIS_REGCLASS_SEGMENT;
+}
+
+/* Quality by what the instruction works on. */
+static enum site_quality operand_quality(const struct guest_memory *m, const struct insn *insn,
+                                         const struct kvm_regs *regs, const struct kvm_sregs *sregs)
 {
     enum site_quality quality = SITE_GOOD;
 
-    if (!category_is_plain(insn))
-        return SITE_UNSUITABLE;
-    if (insn->info.attributes & (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE |
-                                 ZYDIS_ATTRIB_HAS_REPNE | ZYDIS_ATTRIB_IS_PRIVILEGED))
-        return SITE_UNSUITABLE;
     for (unsigned i = 0; i < insn->info.operand_count; i++) {
         const ZydisDecodedOperand *op = &insn->operands[i];
-        if (op->type == ZYDIS_OPERAND_TYPE_REGISTER &&
-            (op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) &&
-            ZydisRegisterGetClass(op->reg.value) == ZYDIS_REGCLASS_SEGMENT)
+        if (loads_segment(op))
             return SITE_UNSUITABLE; /* MOV SS shadows interrupts */
         if (op->type != ZYDIS_OPERAND_TYPE_MEMORY || op->mem.type == ZYDIS_MEMOP_TYPE_AGEN)
             continue;
@@ -91,4 +92,29 @@ enum site_quality site_quality(const struct guest_memory *m, const struct insn *
         quality = SITE_MEMORY;
     }
     return quality;
+}
+
+#define REPEATED (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE)
+
+enum site_quality site_quality(const struct guest_memory *m, const struct insn *insn,
+                               const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+{
+    if (!category_is_plain(insn) ||
+        (insn->info.attributes & (REPEATED | ZYDIS_ATTRIB_IS_PRIVILEGED)))
+        return SITE_UNSUITABLE;
+    return operand_quality(m, insn, regs, sregs);
+}
+
+bool site_can_step(const struct guest_memory *m, const struct insn *insn,
+                   const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+{
+    switch (insn->info.mnemonic) {
+    case ZYDIS_MNEMONIC_PAUSE:
+    case ZYDIS_MNEMONIC_LEAVE:
+        break;
+    default:
+        if (!category_is_plain(insn) || (insn->info.attributes & ZYDIS_ATTRIB_IS_PRIVILEGED))
+            return false;
+    }
+    return operand_quality(m, insn, regs, sregs) != SITE_UNSUITABLE;
 }

@@ -4,9 +4,9 @@
 #include "vmm/insn.h"
 
 /*
- * Which instructions a vCPU can be stopped at and stepped over without leaving a trace in the guest.
- * A single step runs with RFLAGS.TF set, so whatever saves RFLAGS (PUSHF, SYSCALL, an exception)
- * would leak TF into guest memory.
+ * Which instructions a vCPU can be stopped at and stepped over without leaving a trace in the
+ * guest. A single step runs with RFLAGS.TF set, so whatever saves RFLAGS (PUSHF, SYSCALL, an
+ * exception) would leak TF into guest memory.
  */
 enum site_quality {
     SITE_UNSUITABLE, /* stepping it leaks, or it changes whether interrupts can be taken */
@@ -16,5 +16,10 @@ enum site_quality {
 
 enum site_quality site_quality(const struct guest_memory *m, const struct insn *insn,
                                const struct kvm_regs *regs, const struct kvm_sregs *sregs);
+
+/* Whether it can be stepped over at all: also what is no good for stopping, as PAUSE, or one
+ * iteration of a string instruction. */
+bool site_can_step(const struct guest_memory *m, const struct insn *insn,
+                   const struct kvm_regs *regs, const struct kvm_sregs *sregs);
 
 #endif

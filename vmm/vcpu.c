@@ -212,6 +212,15 @@ void vcpu_inject(struct vcpu *vcpu, uint8_t vector)
     assert(rc == 0);
 }
 
+bool vcpu_event_pending(const struct vcpu *vcpu)
+{
+    struct kvm_vcpu_events events;
+    int rc = ioctl(vcpu->fd, KVM_GET_VCPU_EVENTS, &events);
+
+    assert(rc == 0);
+    return events.interrupt.injected || events.exception.injected || events.exception.pending;
+}
+
 void vcpu_want_window(struct vcpu *vcpu, bool want)
 {
     vcpu->run->request_interrupt_window = want;

@@ -78,6 +78,8 @@ void vcpu_finish_msr(struct vcpu *vcpu, uint64_t value, bool fault);
 bool vcpu_interruptible(const struct vcpu *vcpu);
 /* Inject an external interrupt; it is taken before the next instruction. */
 void vcpu_inject(struct vcpu *vcpu, uint8_t vector);
+/* Whether an interrupt or exception is about to be taken, before the next instruction. */
+bool vcpu_event_pending(const struct vcpu *vcpu);
 /* Ask for EXIT_WINDOW as soon as the guest can take an interrupt, or stop asking. */
 void vcpu_want_window(struct vcpu *vcpu, bool want);
 

@@ -108,3 +108,13 @@ load helper
     grep -q 'did not start within 30 s.*starting it again' err
     grep -q 'ditto: hello ended with status 0' out
 }
+
+@test "a clock that the emulated host does not have" {
+    ditto 1 run --host emulated -o out.ditto --kernel "$HELLO_ELF" --clock pmu
+    one_error 'no pmu clock on this host: .*; use --clock landmark, or --clock auto'
+    ditto 1 verify --host emulated --clock pmu "$SHARED/small.ditto"
+    one_error 'made without counting branches'
+    ditto 2 run --clock sundial "$IMAGE"
+    one_error 'sundial'
+    nothing_written
+}
