@@ -7,6 +7,10 @@
 #include <sys/mman.h>
 
 #include "mmu/walk.h"
+#include "vmm/gphook.h"
+#include "vmm/insn.h"
+
+#define VECTORS 256u
 
 /* Above all RAM, below the 39 physical address bits of ditto-v1. The first four pages are page
  * tables: one of each level. */
@@ -91,7 +95,7 @@ static uint64_t *table(struct annex *annex, unsigned which)
     return (uint64_t *)(annex->region + which * PAGE_BYTES);
 }
 
-void annex_refresh(struct annex *annex)
+static void copy_root(struct annex *annex)
 {
     const unsigned slot = annex->base >> 39 & 511;
     uint64_t *root = table(annex, TABLE_ROOT);
@@ -113,7 +117,7 @@ static void build_tables(struct annex *annex)
     table(annex, TABLE_DIRECTORY)[0] = REGION_GPA | flags | PTE_USER;
     table(annex, TABLE_POINTERS)[0] =
         (REGION_GPA + TABLE_DIRECTORY * PAGE_BYTES) | flags | PTE_USER;
-    annex_refresh(annex);
+    copy_root(annex);
 }
 
 void annex_open(struct annex *annex, struct vcpu *vcpu, uint64_t base, bool user)
@@ -133,6 +137,70 @@ void annex_open(struct annex *annex, struct vcpu *vcpu, uint64_t base, bool user
 void annex_close(struct annex *annex, struct vcpu *vcpu)
 {
     assert(annex->guest_root);
+    if (annex->trapping)
+        vcpu_alias_idt(vcpu, NULL);
+    annex->trapping = false;
     annex->guest_root = NULL;
     vcpu_alias_cr3(vcpu, 0, 0);
+}
+
+/* ---- ways into the kernel ---- */
+
+static void copy_idt(struct annex *annex, struct vcpu *vcpu, bool always)
+{
+    uint8_t now[sizeof annex->idt], *ours = annex->pages + ANNEX_IDT;
+    size_t size = (size_t)annex->idtr.limit + 1;
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    if (size > sizeof now)
+        size = sizeof now;
+    memset(now, 0, sizeof now);
+    walk_read(&vcpu->vm->memory, sregs.cr3, annex->idtr.base, now, size);
+    if (!always && !memcmp(now, annex->idt, sizeof now))
+        return;
+    memcpy(annex->idt, now, sizeof now);
+    memcpy(ours, now, sizeof now);
+    for (unsigned vector = 0; vector < VECTORS; vector++)
+        if ((int)vector != annex->except)
+            gate_redirect(ours + vector * GATE_BYTES, annex->base + ANNEX_HLTS + vector);
+}
+
+void annex_trap_vectors(struct annex *annex, struct vcpu *vcpu, int except)
+{
+    struct kvm_sregs sregs;
+
+    assert(annex->guest_root && !annex->trapping);
+    vcpu_get_sregs(vcpu, &sregs);
+    annex->idtr = sregs.idt;
+    annex->except = except;
+    memset(annex->pages + ANNEX_HLTS, HLT, VECTORS);
+    copy_idt(annex, vcpu, true);
+    struct kvm_dtable own = {.base = annex->base + ANNEX_IDT, .limit = sregs.idt.limit};
+    vcpu_alias_idt(vcpu, &own);
+    annex->trapping = true;
+}
+
+bool annex_trapped(struct annex *annex, struct vcpu *vcpu, const struct vcpu_exit *exit,
+                   unsigned *vector, uint64_t *handler)
+{
+    const uint64_t at = vcpu->regs->rip - 1 - (annex->base + ANNEX_HLTS);
+    struct kvm_sregs sregs;
+    struct gate gate;
+
+    if (!annex->trapping || exit->kind != EXIT_HLT || at >= VECTORS)
+        return false;
+    vcpu_get_sregs(vcpu, &sregs);
+    bool present = gate_read(&vcpu->vm->memory, &sregs, (unsigned)at, &gate);
+    assert(present); /* the CPU went through its copy */
+    *vector = (unsigned)at;
+    *handler = gate.handler;
+    return true;
+}
+
+void annex_refresh(struct annex *annex, struct vcpu *vcpu)
+{
+    copy_root(annex);
+    if (annex->trapping)
+        copy_idt(annex, vcpu, false);
 }

@@ -11,8 +11,8 @@
  * one vCPU at a time.
  *
  *   offset
- *        0   an interrupt descriptor table
- *     4096   256 HLT bytes, where that table leads to (vmm/stepper.c)
+ *        0   an interrupt descriptor table: the guest's, with each gate leading to
+ *     4096   256 HLT bytes, one a vector
  *     8192   the trace (vmm/trace.h); user code may use it
  */
 #define ANNEX_IDT   0u
@@ -26,6 +26,10 @@ struct annex {
     const uint64_t *guest_root; /* while open */
     uint64_t base;              /* the same: where it is mapped */
     bool user;
+    bool trapping;     /* the table is in use */
+    int except;        /* the vector that is left to the guest, or -1 */
+    uint8_t idt[4096]; /* the guest's own, as it was copied */
+    struct kvm_dtable idtr;
 };
 
 /* The VM's annex, made when first asked for; NULL when KVM has no room for it. */
@@ -41,7 +45,18 @@ bool annex_is_free(const struct vm *vm, uint64_t cr3, uint64_t base);
  * ANNEX_TRACE on are for code at CPL3. Closing takes it away. */
 void annex_open(struct annex *annex, struct vcpu *vcpu, uint64_t base, bool user);
 void annex_close(struct annex *annex, struct vcpu *vcpu);
-/* Follow what the guest did to its root page table meanwhile. */
-void annex_refresh(struct annex *annex);
+
+/*
+ * While it is open: let every exception, interrupt and INT n lead to an exit, EXIT_HLT, with the
+ * frame pushed, before the guest's handler begins; `except` is a vector that goes on to the guest's
+ * handler, or -1. Not a byte of the guest's changes. Ends with annex_close().
+ */
+void annex_trap_vectors(struct annex *annex, struct vcpu *vcpu, int except);
+/* Whether an exit is such a trap: its vector, and where the guest's handler begins. */
+bool annex_trapped(struct annex *annex, struct vcpu *vcpu, const struct vcpu_exit *exit,
+                   unsigned *vector, uint64_t *handler);
+
+/* Follow what the guest did to its root page table and its IDT meanwhile. */
+void annex_refresh(struct annex *annex, struct vcpu *vcpu);
 
 #endif

@@ -321,7 +321,7 @@ static bool start_trace(struct landing *g, const struct kvm_regs *regs,
     struct trace_condition conditions[TRACE_CONDITIONS];
     unsigned count = find_conditions(g, regs, conditions);
 
-    if (!count || patches_itself(g->hook, regs->rip))
+    if (!count)
         return false;
     disarm(g); /* the trace is a copy of the guest's code, not of our breakpoint */
     bool started = trace_start(g->vcpu, g->hook, regs, sregs, conditions, count);

@@ -7,7 +7,6 @@
 #include "vmm/insn.h"
 
 #define VECTOR_UD 6
-#define VECTOR_GP 13
 #define CR0_PG    (1ull << 31)
 #define EFER_LMA  (1ull << 10)
 /* How far around the guest's #GP handler the HLT and IRETQ bytes are looked for. */

@@ -56,6 +56,8 @@ void gphook_finish(struct vcpu *vcpu, const struct gp_hook *hook, enum trap_kind
 /* Where the CPU pushes the frame of an exception from CPL3 (TSS.RSP0), as a GPA; 0 if unknown. */
 uint64_t gphook_user_frame_gpa(struct vcpu *vcpu);
 
+#define VECTOR_GP 13
+
 /* An interrupt gate of the guest's IDT (AMD64 APM 2, section 4.8.4), 16 bytes in long mode. */
 #define GATE_BYTES 16u
 

@@ -1,15 +1,12 @@
 #include "vmm/stepper.h"
 
-#include <assert.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
 #include "mmu/walk.h"
 #include "recorder/event.h"
 #include "vmm/annex.h"
-#include "vmm/gphook.h"
 
-#define VECTORS     256u
 #define RFLAGS_TF   (1ull << 8)
 #define RFLAGS_IF   (1ull << 9)
 #define EFER_SCE    1ull
@@ -41,30 +38,11 @@ static void disarm(struct stepper *s)
     s->armed = false;
 }
 
-/* ---- the table of our own ---- */
+/* ---- open and closed ---- */
 
 static struct annex *annex(const struct stepper *s)
 {
     return annex_of(s->vcpu->vm);
-}
-
-/* Follow what the guest did to its own table meanwhile. */
-static void refresh_idt(struct stepper *s, uint64_t cr3, bool always)
-{
-    uint8_t now[sizeof s->idt], *ours = annex(s)->pages + ANNEX_IDT;
-    const uint64_t hlts = annex(s)->base + ANNEX_HLTS;
-    size_t size = (size_t)s->idtr.limit + 1;
-
-    if (size > sizeof now)
-        size = sizeof now;
-    memset(now, 0, sizeof now);
-    walk_read(&s->vcpu->vm->memory, cr3, s->idtr.base, now, size);
-    if (!always && !memcmp(now, s->idt, sizeof now))
-        return;
-    memcpy(s->idt, now, sizeof now);
-    memcpy(ours, now, sizeof now);
-    for (unsigned vector = 0; vector < VECTORS; vector++)
-        gate_redirect(ours + vector * GATE_BYTES, hlts + vector);
 }
 
 int stepper_open(struct stepper *s, struct err *e)
@@ -82,11 +60,7 @@ int stepper_open(struct stepper *s, struct err *e)
     if (!sregs.cs.l || !annex_of(vcpu->vm) || !annex_find_base(vcpu->vm, sregs.cr3, &base))
         return err_set(e, STATUS_ERROR, "this code cannot be single-stepped (not 64-bit code)");
     annex_open(annex(s), vcpu, base, false);
-    memset(annex(s)->pages + ANNEX_HLTS, HLT, VECTORS);
-    s->idtr = sregs.idt;
-    refresh_idt(s, sregs.cr3, true);
-    struct kvm_dtable own = {.base = base + ANNEX_IDT, .limit = s->idtr.limit};
-    vcpu_alias_idt(vcpu, &own);
+    annex_trap_vectors(annex(s), vcpu, -1);
     s->open = true;
     return 0;
 }
@@ -98,7 +72,6 @@ void stepper_close(struct stepper *s)
     s->open = false;
     disarm(s);
     vcpu_share_sregs(s->vcpu, false);
-    vcpu_alias_idt(s->vcpu, NULL);
     annex_close(annex(s), s->vcpu);
 }
 
@@ -122,20 +95,15 @@ static void hide_tf(const struct stepper *s, uint64_t va)
         *flags &= ~RFLAGS_TF;
 }
 
-/* The guest enters its kernel: it stands at the HLT of a vector. INT n pushes no error code. */
-static void enter(struct stepper *s, unsigned vector, const struct insn *insn)
+/* The guest enters its kernel, by way of the annex. INT n pushes no error code. */
+static void enter(struct stepper *s, unsigned vector, uint64_t handler, const struct insn *insn)
 {
     const bool software = insn->info.mnemonic == ZYDIS_MNEMONIC_INT;
     const bool error = !software && vector < 32 && (WITH_ERROR_CODE >> vector & 1);
     struct kvm_regs regs = *s->vcpu->regs;
-    struct kvm_sregs sregs;
-    struct gate gate;
 
     hide_tf(s, regs.rsp + (error ? 24 : 16));
-    vcpu_get_sregs(s->vcpu, &sregs);
-    bool present = gate_read(&s->vcpu->vm->memory, &sregs, vector, &gate);
-    assert(present);
-    regs.rip = gate.handler;
+    regs.rip = handler;
     vcpu_set_regs(s->vcpu, &regs);
     s->armed = false;
 }
@@ -274,7 +242,8 @@ static bool loads_flags(const struct insn *insn)
 static void conclude(struct stepper *s, const struct insn *insn, uint64_t cr3, struct step *step,
                      const struct vcpu_exit *exit)
 {
-    const uint64_t first = s->open ? annex(s)->base + ANNEX_HLTS : 0;
+    unsigned vector;
+    uint64_t handler;
 
     *step = (struct step){.kind = STEP_EXIT};
     if (exit->kind == EXIT_KICK) {
@@ -284,9 +253,9 @@ static void conclude(struct stepper *s, const struct insn *insn, uint64_t cr3, s
         step->branches = branches_done(s, insn, cr3);
         if (is_pushf(insn))
             hide_tf(s, s->vcpu->regs->rsp);
-    } else if (s->open && exit->kind == EXIT_HLT && s->vcpu->regs->rip - 1 - first < VECTORS) {
+    } else if (s->open && annex_trapped(annex(s), s->vcpu, exit, &vector, &handler)) {
         step->kind = STEP_ENTRY;
-        enter(s, (unsigned)(s->vcpu->regs->rip - 1 - first), insn);
+        enter(s, vector, handler, insn);
     }
 }
 
@@ -299,8 +268,7 @@ int stepper_step(struct stepper *s, struct step *step, struct vcpu_exit *exit, s
     if (stepper_open(s, e) < 0)
         return -1;
     vcpu_get_sregs(vcpu, &sregs);
-    annex_refresh(annex(s));
-    refresh_idt(s, sregs.cr3, false);
+    annex_refresh(annex(s), vcpu);
     /* What cannot be read or decoded faults. */
     if (!insn_decode(&vcpu->vm->memory, sregs.cr3, vcpu->regs->rip, &insn))
         insn.info = (ZydisDecodedInstruction){0};

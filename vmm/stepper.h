@@ -23,8 +23,6 @@
 struct stepper {
     struct vcpu *vcpu;
     bool open, armed;
-    uint8_t idt[4096]; /* the guest's own, as far as it was copied */
-    struct kvm_dtable idtr;
 };
 
 enum step_kind {

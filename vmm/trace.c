@@ -11,8 +11,6 @@
 
 #define RFLAGS_TF   0x100ull
 #define DR7_ENABLED 0xffull
-/* The exceptions by which code gets into its kernel: all vectors but the reserved ones. */
-#define EXCEPTIONS 0x703f7dffu
 
 _Static_assert(ANNEX_TRACE + TRACE_BYTES <= ANNEX_BYTES, "the trace fits in the annex");
 
@@ -43,7 +41,7 @@ void trace_free(struct trace *t)
 /* ---- ways into the kernel ---- */
 
 /* A breakpoint on a way into the kernel. False when that is impossible. */
-static bool add_trap(struct trace *t, uint64_t va, bool frame)
+static bool add_trap(struct trace *t, uint64_t va)
 {
     struct translation to;
 
@@ -57,37 +55,28 @@ static bool add_trap(struct trace *t, uint64_t va, bool frame)
     uint8_t *at = guest_memory_at(t->memory, to.gpa, 1);
     if (!at || t->trap_count == TRACE_TRAPS)
         return false;
-    t->trap[t->trap_count++] = (struct trace_trap){va, to.gpa, at, *at, frame};
+    t->trap[t->trap_count++] = (struct trace_trap){va, to.gpa, at, *at};
     *at = HLT;
     return true;
 }
 
-/* The handlers of exceptions and, from user code, of INT n and of system calls (LSTAR, CSTAR,
- * SYSENTER_EIP). */
-static bool set_traps(struct trace *t, struct vcpu *vcpu, const struct kvm_sregs *sregs)
+/* Where system calls of user code begin: LSTAR, CSTAR, SYSENTER_EIP. The bytes are gone again when
+ * the kernel runs. */
+static bool set_traps(struct trace *t, struct vcpu *vcpu)
 {
     struct {
         struct kvm_msrs head;
         struct kvm_msr_entry entry[3];
     } msrs = {.head.nmsrs = 3,
               .entry = {{.index = 0xc0000082}, {.index = 0xc0000083}, {.index = 0x176}}};
-    bool all = true;
 
     t->trap_count = 0;
-    for (unsigned vector = 0; vector < 256; vector++) {
-        struct gate gate;
-        if ((vector < 32 && !(EXCEPTIONS >> vector & 1)) || (vector >= 32 && t->cpl == 0) ||
-            !gate_read(t->memory, sregs, vector, &gate) || (vector >= 32 && gate.dpl != 3))
-            continue;
-        if (gate.handler != t->hook->rip)
-            all &= add_trap(t, gate.handler, true);
-    }
     if (t->cpl == 0)
-        return all;
-    all &= ioctl(vcpu->fd, KVM_GET_MSRS, &msrs) == 3;
+        return true;
+    bool all = ioctl(vcpu->fd, KVM_GET_MSRS, &msrs) == 3;
     for (unsigned i = 0; i < 3; i++)
         if (msrs.entry[i].data)
-            all &= add_trap(t, msrs.entry[i].data, false);
+            all &= add_trap(t, msrs.entry[i].data);
     return all;
 }
 
@@ -200,12 +189,14 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
     t->cr2 = sregs->cr2;
     t->site_gpa = site.gpa;
     t->site_byte = *(uint8_t *)guest_memory_at(t->memory, site.gpa, 1);
-    if (!set_traps(t, vcpu, sregs)) {
+    if (!set_traps(t, vcpu)) {
         clear_traps(t);
         return false;
     }
     t->active = true;
     annex_open(annex_of(t->vm), vcpu, t->base - ANNEX_TRACE, t->cpl == 3);
+    /* A HLT in user code gets to us by way of the #GP hook. */
+    annex_trap_vectors(annex_of(t->vm), vcpu, t->cpl == 3 ? VECTOR_GP : -1);
     go_to(t, vcpu, code_address(t, t->body), &in, sregs);
     return true;
 }
@@ -223,19 +214,19 @@ void trace_stop(struct vcpu *vcpu)
 
 /* The guest comes into its kernel: there it finds everything as it would be without us. A fault of
  * the comparison itself is undone; the caller compares then. */
-static enum trace_verdict trapped(struct trace *t, struct vcpu *vcpu, const struct trace_trap *trap,
-                                  struct kvm_regs *regs, struct kvm_sregs *sregs)
+static enum trace_verdict trapped(struct trace *t, struct vcpu *vcpu, uint64_t handler,
+                                  bool has_frame, struct kvm_regs *regs, struct kvm_sregs *sregs)
 {
     struct exception_frame frame;
     struct translation to;
     uint32_t offset;
 
     *regs = *vcpu->regs;
-    regs->rip = trap->va;
+    regs->rip = handler;
     /* The frame begins with RIP or, below it, an error code; several vectors may share a handler.
      */
     uint64_t at = regs->rsp, *rip = NULL;
-    for (unsigned i = 0; i < 2 && trap->frame; i++, at += 8) {
+    for (unsigned i = 0; i < 2 && has_frame; i++, at += 8) {
         rip = walk(t->memory, t->root, at, &to) ? guest_memory_at(t->memory, to.gpa, 8) : NULL;
         if (rip && in_code(t, *rip, &offset))
             break;
@@ -274,12 +265,15 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
     struct trace *t = vcpu->vm->trace;
     uint64_t target;
     uint32_t offset, copy;
+    unsigned vector;
 
     if (!t || !t->active || exit->kind > EXIT_SYNC_LAST)
         return TRACE_OTHER;
+    if (annex_trapped(annex_of(t->vm), vcpu, exit, &vector, &target))
+        return trapped(t, vcpu, target, true, regs, sregs);
     for (unsigned i = 0; exit->kind == EXIT_HLT && i < t->trap_count; i++)
         if (vcpu->regs->rip == t->trap[i].va + 1)
-            return trapped(t, vcpu, &t->trap[i], regs, sregs);
+            return trapped(t, vcpu, t->trap[i].va, false, regs, sregs);
     if (!gphook_breakpoint(vcpu, t->hook, exit, t->cpl, &t->cs, &t->ss, regs, sregs)) {
         if (in_code(t, vcpu->regs->rip, &offset)) /* an exit of the guest's own: for the report */
             vcpu->regs->rip = original(t, offset);

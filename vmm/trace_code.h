@@ -30,7 +30,7 @@
 #define TRACE_HASH     65536u
 #define TRACE_REQUESTS 16384u
 #define TRACE_PAGES    256u
-#define TRACE_TRAPS    40u
+#define TRACE_TRAPS    3u
 /* Instructions that are copied for one request: copying so many takes as long as an exit. */
 #define TRACE_RUN_INSNS 48u
 /* Room for one instruction and what is emitted behind a run. */
@@ -78,11 +78,10 @@ struct trace_page {
     uint8_t bytes[PAGE_BYTES];
 };
 
-/* A byte of the guest's kernel that is HLT while a trace is in place. */
+/* A byte of the guest's kernel that is HLT while user code runs in a trace. */
 struct trace_trap {
     uint64_t va, gpa;
     uint8_t *at, saved;
-    bool frame; /* it is an exception (not a system call) */
 };
 
 struct trace {

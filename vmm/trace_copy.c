@@ -393,6 +393,7 @@ static bool is_plain(const struct trace *t, const struct insn *insn)
     switch (info->mnemonic) {
     case ZYDIS_MNEMONIC_HLT:
     case ZYDIS_MNEMONIC_LIDT:
+    case ZYDIS_MNEMONIC_SIDT:
     case ZYDIS_MNEMONIC_LGDT:
     case ZYDIS_MNEMONIC_LTR:
     case ZYDIS_MNEMONIC_LLDT:
