@@ -208,6 +208,8 @@ struct landing {
     const volatile bool *interrupted;
     uint64_t last[REG_COUNT]; /* registers at the previous pass */
     unsigned passes;
+    bool rewritten;           /* the code changes from pass to pass */
+    uint8_t page[PAGE_BYTES]; /* of the site, at the previous pass */
 };
 
 static void arm(struct landing *g)
@@ -329,6 +331,23 @@ static bool start_trace(struct landing *g, const struct kvm_regs *regs,
     return started;
 }
 
+/*
+ * Whether the code's page changed since the previous pass. A copy of code that rewrites itself
+ * would be stale at once (kernel code may; user code that it can write to is not copied anyway).
+ * What changes more rarely is not noticed: kernels serialize after they patched themselves, which
+ * ends the trace.
+ */
+static bool is_rewritten(struct landing *g)
+{
+    const uint8_t *now = g->site - (g->l->gpa & (PAGE_BYTES - 1));
+
+    disarm(g);
+    g->rewritten |= g->passes > 1 && memcmp(now, g->page, sizeof g->page);
+    memcpy(g->page, now, sizeof g->page);
+    arm(g);
+    return g->rewritten;
+}
+
 /* The breakpoint was hit in another mapping of the page, or in another process. */
 static bool is_elsewhere(struct landing *g, const struct kvm_regs *regs,
                          const struct kvm_sregs *sregs)
@@ -369,7 +388,9 @@ static enum clock_landing land_armed(struct landing *g, struct vcpu_exit *exit, 
                 stand_at_site(g, &regs, &sregs);
                 return LANDED;
             }
-            bool tracing = ++g->passes >= SLOW_PASSES && start_trace(g, &regs, &sregs);
+            g->passes++;
+            bool tracing =
+                !is_rewritten(g) && g->passes >= SLOW_PASSES && start_trace(g, &regs, &sregs);
             memcpy(g->last, &regs, sizeof g->last);
             if (tracing)
                 continue;

@@ -1,25 +1,28 @@
 #include "tests/guests/guest.h"
 
+#define TICKS 40
+
 /* The same at CPL3. */
-static uint64_t count;
+static uint64_t n, count;
 
 static void user(void)
 {
-    uint64_t n = 0;
+    uint64_t passes = 0;
 
-    UNTIL_TICKS(40, "inc %0", : "+r"(n));
-    count = n;
+    UNTIL_TICKS(n, "inc %0", "+r"(passes));
+    count = passes;
     leave_user();
 }
 
 static void done(void)
 {
-    report("ticks", 40);
+    report_ticks(n);
     report("count", count);
 }
 
 void guest_main(void)
 {
+    n = parameter("ticks", TICKS);
     timer_start(100);
     enter_user(user, done);
 }

@@ -14,6 +14,8 @@
 #define USER_CS   0x2b
 #define TSS       0x30
 
+#define COMMAND_LINE 0x228 /* where the boot parameters hold its address */
+
 #define VECTOR_TIMER 0x20
 #define VECTOR_LEAVE 0x80
 
@@ -28,6 +30,7 @@ struct interrupt_frame;
 __asm__(".globl _start\n"
         "_start:\n"
         "    lea stack_top(%rip), %rsp\n"
+        "    mov %rsi, boot_parameters(%rip)\n"
         "    xor %ebp, %ebp\n"
         "    call guest_main\n"
         "    call power_off\n");
@@ -73,9 +76,38 @@ void power_off(void)
         __asm__ volatile("cli\n\thlt");
 }
 
+/* ---- the command line ---- */
+
+const uint8_t *boot_parameters; /* set by _start, hence not static */
+
+uint64_t parameter(const char *name, uint64_t otherwise)
+{
+    const char *at = (const char *)(uint64_t) * (const uint32_t *)(boot_parameters + COMMAND_LINE);
+    uint64_t value = otherwise;
+
+    while (*at) {
+        const char *want = name;
+        while (*want && *at == *want) {
+            want++;
+            at++;
+        }
+        if (!*want && *at == '=') {
+            value = 0;
+            for (at++; *at >= '0' && *at <= '9'; at++)
+                value = value * 10 + (uint64_t)(*at - '0');
+        }
+        while (*at && *at != ' ')
+            at++;
+        while (*at == ' ')
+            at++;
+    }
+    return value;
+}
+
 /* ---- interrupts ---- */
 
-volatile uint64_t ticks;
+volatile uint64_t ticks, landed;
+void (*volatile at_tick)(const struct interrupted *found);
 
 struct gate {
     uint16_t offset_low, selector;
@@ -102,10 +134,31 @@ static void set_gate(unsigned vector, uint64_t handler, unsigned dpl)
     };
 }
 
-static __attribute__((interrupt)) void on_timer(struct interrupt_frame *frame)
+/* In assembly, because the compiler's interrupt functions do not see the registers. */
+void on_timer(void);
+__asm__("on_timer:\n"
+        "    push %rax\n    push %rbx\n    push %rcx\n    push %rdx\n    push %rsi\n"
+        "    push %rdi\n    push %rbp\n    push %r8\n    push %r9\n    push %r10\n"
+        "    push %r11\n    push %r12\n    push %r13\n    push %r14\n    push %r15\n"
+        "    cld\n"
+        "    mov %rsp, %rdi\n"
+        "    call timer_interrupt\n"
+        "    pop %r15\n    pop %r14\n    pop %r13\n    pop %r12\n    pop %r11\n"
+        "    pop %r10\n    pop %r9\n    pop %r8\n    pop %rbp\n    pop %rdi\n"
+        "    pop %rsi\n    pop %rdx\n    pop %rcx\n    pop %rbx\n    pop %rax\n"
+        "    iretq\n");
+
+static __attribute__((used)) void timer_interrupt(const struct interrupted *found)
 {
-    (void)frame;
+    const uint64_t *words = (const uint64_t *)found;
+    uint64_t sum = landed;
+
+    for (unsigned i = 0; i < sizeof *found / sizeof *words; i++)
+        sum = mix(sum, words[i]);
+    landed = sum;
     ticks++;
+    if (at_tick)
+        at_tick(found);
     outb(PIC1, 0x20);
 }
 
@@ -163,6 +216,12 @@ void timer_start(unsigned hz)
     outb(PIT, (uint8_t)divisor);
     outb(PIT, (uint8_t)(divisor >> 8));
     __asm__ volatile("sti");
+}
+
+void report_ticks(uint64_t n)
+{
+    report("ticks", n);
+    report("landed", landed);
 }
 
 /* ---- CPL3 ---- */
@@ -225,4 +284,21 @@ void leave_user(void)
 {
     __asm__ volatile("int %0" : : "i"(VECTOR_LEAVE));
     __builtin_unreachable();
+}
+
+static void (*user_work)(void);
+
+static void work_as_user(void)
+{
+    user_work();
+    leave_user();
+}
+
+void at_chosen_level(void (*work)(void), void (*done)(void))
+{
+    user_work = work;
+    if (parameter("user", 0))
+        enter_user(work_as_user, done);
+    work();
+    done();
 }

@@ -44,24 +44,47 @@ void report(const char *name, uint64_t value);
 
 _Noreturn void power_off(void);
 
+/* The number behind "NAME=" on the command line (`dittovm run --append NAME=NUMBER`); the last one
+ * counts. */
+uint64_t parameter(const char *name, uint64_t otherwise);
+
 /* Mixes a value into a running checksum. */
 static inline uint64_t mix(uint64_t sum, uint64_t value)
 {
     return (sum ^ value) * 0x100000001b3ull;
 }
 
+/* What a timer interrupt found, in the order in which the handler pushed it. */
+struct interrupted {
+    uint64_t r15, r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rdx, rcx, rbx, rax;
+    uint64_t rip, cs, rflags, rsp, ss;
+};
+
 /* Timer interrupts since timer_start(). */
 extern volatile uint64_t ticks;
+/* All that they found, mixed: one that comes at another instruction, or in another pass of a loop,
+ * changes this even where the guest's own results are the same. A guest whose place shows elsewhere
+ * (a deep stack, SSE registers) mixes that in too, in at_tick(). */
+extern volatile uint64_t landed;
+/* Called at each timer interrupt, on the interrupted stack, when it is set. */
+extern void (*volatile at_tick)(const struct interrupted *found);
 /* Interrupts from the 8254 at `hz`, taken from here on. */
 void timer_start(unsigned hz);
+/* The end of a guest's run of `n` ticks: "ticks N", "landed CHECKSUM". */
+void report_ticks(uint64_t n);
 
 /* Continue in `code` at CPL3, for which all of memory becomes accessible. The code ends with
  * leave_user(), which continues in `then` at CPL0. */
 _Noreturn void enter_user(void (*code)(void), void (*then)(void));
 _Noreturn void leave_user(void);
+/* Do `work` at CPL0, or at CPL3 if the command line says "user=1"; then `done` at CPL0. */
+void at_chosen_level(void (*work)(void), void (*done)(void));
 
 /* Wait for `n` ticks in a loop that the caller writes: the body is one or more instructions. */
 #define UNTIL_TICKS(n, body, ...)                                                                  \
-    __asm__ volatile("1:\n\t" body "\n\tcmpq $" #n ", ticks(%%rip)\n\tjb 1b" __VA_ARGS__)
+    __asm__ volatile("1:\n\t" body "\n\tcmpq %[limit], ticks(%%rip)\n\tjb 1b"                      \
+                     : __VA_ARGS__                                                                 \
+                     : [limit] "r"((uint64_t)(n))                                                  \
+                     : "cc")
 
 #endif

@@ -18,6 +18,21 @@ json_field() {
     sed -n 's/^{.*"'"$1"'": "\{0,1\}\([^",}]*\).*/\1/p' "$2" | tail -n 1
 }
 
+# guests: the names of the sections of tests/guests/list.cfg; its head says what is in one.
+guests() {
+    sed -n 's/^\[\(.*\)\]$/\1/p' "$tree/tests/guests/list.cfg"
+}
+
+# setting GUEST KEY DEFAULT: what list.cfg says of a guest.
+setting() {
+    local value
+    value=$(awk -v section="[$1]" -v key="$2" '
+        /^\[/ { inside = $0 == section }
+        inside && $1 == key && $2 == "=" { sub(/^[^=]*= */, ""); print; exit }' \
+        "$tree/tests/guests/list.cfg")
+    echo "${value:-$3}"
+}
+
 # keep_failed RECORDING NAME: puts a recording where it can be looked into, and says how.
 keep_failed() {
     [ -e "$1" ] || return 0
