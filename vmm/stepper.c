@@ -24,7 +24,7 @@ void stepper_init(struct stepper *s, struct vcpu *vcpu)
 
 /* ---- TF ---- */
 
-/* KVM_SET_GUEST_DEBUG sets TF once; it stays until something loads the flags. */
+/* KVM_SET_GUEST_DEBUG sets TF once, and it stays until something takes it away: see keeps_tf(). */
 static void arm(struct stepper *s)
 {
     if (!s->armed)
@@ -223,16 +223,32 @@ static bool is_pushf(const struct insn *insn)
            insn->info.mnemonic == ZYDIS_MNEMONIC_PUSHFQ;
 }
 
-static bool loads_flags(const struct insn *insn)
+/*
+ * Whether TF is certainly still set behind an instruction: it does not load the flags, and KVM does
+ * not emulate it (its emulator forgets TF, as in MOV to CR4).
+ */
+static bool keeps_tf(const struct insn *insn)
 {
-    switch (insn->info.mnemonic) {
-    case ZYDIS_MNEMONIC_POPF:
-    case ZYDIS_MNEMONIC_POPFD:
-    case ZYDIS_MNEMONIC_POPFQ:
-    case ZYDIS_MNEMONIC_IRET:
-    case ZYDIS_MNEMONIC_IRETD:
-    case ZYDIS_MNEMONIC_IRETQ:
-        return true;
+    switch (insn->info.meta.category) {
+    case ZYDIS_CATEGORY_BINARY:
+    case ZYDIS_CATEGORY_LOGICAL:
+    case ZYDIS_CATEGORY_DATAXFER:
+    case ZYDIS_CATEGORY_COND_BR:
+    case ZYDIS_CATEGORY_UNCOND_BR:
+    case ZYDIS_CATEGORY_CALL:
+    case ZYDIS_CATEGORY_SHIFT:
+    case ZYDIS_CATEGORY_ROTATE:
+    case ZYDIS_CATEGORY_STRINGOP:
+    case ZYDIS_CATEGORY_SSE:
+    case ZYDIS_CATEGORY_CMOV:
+    case ZYDIS_CATEGORY_NOP:
+    case ZYDIS_CATEGORY_WIDENOP:
+        return !(insn->info.attributes & ZYDIS_ATTRIB_IS_PRIVILEGED);
+    case ZYDIS_CATEGORY_RET:
+        return insn->info.opcode == 0xc3 || insn->info.opcode == 0xc2;
+    case ZYDIS_CATEGORY_PUSH:
+    case ZYDIS_CATEGORY_POP:
+        return insn->info.opcode >= 0x50 && insn->info.opcode <= 0x5f;
     default:
         return false;
     }
@@ -285,7 +301,7 @@ int stepper_step(struct stepper *s, struct step *step, struct vcpu_exit *exit, s
         return -1;
     if (!s->open)
         disarm(s);
-    if (loads_flags(&insn))
+    if (!keeps_tf(&insn))
         s->armed = false;
     conclude(s, &insn, sregs.cr3, step, exit);
     return 0;

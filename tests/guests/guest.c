@@ -199,7 +199,7 @@ static void load_idt(void)
 
 void timer_start(unsigned hz)
 {
-    uint16_t divisor = (uint16_t)(PIT_HZ / hz);
+    uint16_t divisor = (uint16_t)(PIT_HZ / parameter("hz", hz));
 
     load_idt();
     outb(PIC1, 0x11); /* edge triggered, cascaded, with the words that follow */
@@ -240,6 +240,7 @@ static void load_gdt(void)
 
     tss[1] = (uint32_t)top;
     tss[2] = (uint32_t)(top >> 32);
+    tss[25] = sizeof tss << 16; /* no I/O bitmap: user code has no ports */
     gdt[TSS / 8] |= (sizeof tss - 1) | (base & 0xffffff) << 16 | (base >> 24 & 0xff) << 56;
     gdt[TSS / 8 + 1] = base >> 32;
     __asm__ volatile("lgdt %0\n\tltr %w1" : : "m"(pointer), "r"(TSS));

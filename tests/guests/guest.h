@@ -36,6 +36,24 @@ static inline uint64_t rdtsc(void)
     return (uint64_t)high << 32 | low;
 }
 
+/*
+ * RDTSC in user code. A guest is one program, and dittovm patches the RDTSCs of a kernel's text: this
+ * one is hidden in the immediate of a CMP, so that it traps as it does in a program of its own.
+ */
+static inline uint64_t rdtsc_user(void)
+{
+    uint32_t low, high;
+
+    __asm__ volatile("call 1f + 1\n\t"
+                     "jmp 2f\n"
+                     "1:\t.byte 0x3d, 0x0f, 0x31, 0xc3, 0x90\n" /* cmp $..., %eax; or rdtsc; ret */
+                     "2:"
+                     : "=a"(low), "=d"(high)
+                     :
+                     : "cc");
+    return (uint64_t)high << 32 | low;
+}
+
 /* The console: text, and a number in decimal. Ports, so from CPL0 only. */
 void put(const char *text);
 void put_number(uint64_t value);

@@ -6,7 +6,7 @@ static uint64_t sum;
 static void user(void)
 {
     for (unsigned i = 0; i < 200; i++)
-        sum = mix(sum, rdtsc());
+        sum = mix(sum, rdtsc_user());
     leave_user();
 }
 

@@ -20,12 +20,17 @@ why_not() {
     [ "$replayed" = 0 ] || { echo "replay: exit status $replayed" && return; }
     [ "$(json_field result replay.err)" = identical ] ||
         { echo "replay: $(json_field result replay.err)" && return; }
-    cmp -s run.out replay.out || echo "the replay shows other output"
+    cmp -s run.out replay.out || { echo "the replay shows other output" && return; }
+    local clock
+    for clock in $clocks; do
+        bounded "$seconds" "$DITTO" verify --clock "$clock" run.ditto >replay.out 2>replay.err </dev/null ||
+            { echo "verify with the clock $clock: exit status $?" && return; }
+    done
 }
 
 # check NUMBER NAME
 check() {
-    local name=$2 file script end expect forced seconds reason
+    local name=$2 file script end expect forced seconds clocks replay_seconds reason
     local -a what
     file=$(setting "$name" file '')
     script=$(setting "$name" script '')
@@ -33,6 +38,7 @@ check() {
     expect=$(setting "$name" expect '.*')
     forced=$(setting "$name" forced 0)
     seconds=$(setting "$name" timeout 300)
+    clocks=$(setting "$name" clocks '')
     read -ra what <<<"$(setting "$name" args '')"
     if [ -n "$file" ]; then
         what+=(--memory 32M --append "$(setting "$name" append '')" --kernel "$BUILD/guests/$file.elf")
@@ -47,11 +53,12 @@ check() {
     if [ $recorded = 0 ]; then
         bounded "$seconds" "$DITTO" replay --json run.ditto >replay.out 2>replay.err </dev/null
         replayed=$?
+        replay_seconds=$(json_field seconds replay.err)
     fi
     reason=$(why_not)
     if [ -z "$reason" ]; then
         printf 'ok %d %s # %.1f s, replayed in %.1f s\n' "$1" "$name" \
-            "$(json_field seconds run.err)" "$(json_field seconds replay.err)"
+            "$(json_field seconds run.err)" "$replay_seconds"
         return
     fi
     echo "not ok $1 $name: $reason"
