@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "recorder/event.h"
 #include "replay/chunk_source.h"
+#include "replay/landings.h"
 #include "replay/reader.h"
 #include "replay/stream_reader.h"
 #include "vmm/clock.h"
@@ -72,6 +73,7 @@ struct player {
     struct state_digest end; /* of the last digest that was equal */
     struct divergence divergence;
     struct player_stats stats;
+    struct landing_log landings;
     /* Console bytes of the guest, as they are put out; NULL: nobody looks. */
     void (*console)(void *opaque, uint8_t byte);
     void *console_opaque;

@@ -10,6 +10,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include <time.h>
 
 #include "mmu/walk.h"
 #include "vmm/fingerprint.h"
@@ -35,8 +36,14 @@
 /* String instructions: they are interrupted between iterations, but found again only at their ends.
  */
 #define REPEATED (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE)
-/* Passes of the breakpoint before the comparison moves into the guest. */
-#define SLOW_PASSES 2
+/* Passes of the breakpoint before the comparison moves into the guest: two of code that could be
+ * written to, to see whether it is. */
+#define SLOW_PASSES_WRITABLE 2
+/* A trace costs more than a pass: a loop that makes a system call in each gets so many short traces
+ * in a row, and no more for so many passes. */
+#define TRACES_IN_VAIN 4
+#define TRACE_SHORT_NS 1000000ull
+#define TRACE_PAUSE    256
 
 /* Until there is user space Linux reads and patches its own code (in the kernel's half of the
  * address space), where it would meet HLTs of ours. */
@@ -208,6 +215,9 @@ struct landing {
     const volatile bool *interrupted;
     uint64_t last[REG_COUNT]; /* registers at the previous pass */
     unsigned passes;
+    unsigned traces_at;       /* the pass from which on traces are tried again */
+    unsigned in_vain;         /* traces in a row that the code soon left */
+    uint64_t traced_ns;       /* when the last one began; 0: none yet */
     bool rewritten;           /* the code changes from pass to pass */
     uint8_t page[PAGE_BYTES]; /* of the site, at the previous pass */
 };
@@ -316,21 +326,6 @@ static unsigned find_conditions(const struct landing *g, const struct kvm_regs *
     return best ? count : 0;
 }
 
-/* Move the comparison into the guest, if that is possible here. */
-static bool start_trace(struct landing *g, const struct kvm_regs *regs,
-                        const struct kvm_sregs *sregs)
-{
-    struct trace_condition conditions[TRACE_CONDITIONS];
-    unsigned count = find_conditions(g, regs, conditions);
-
-    if (!count)
-        return false;
-    disarm(g); /* the trace is a copy of the guest's code, not of our breakpoint */
-    bool started = trace_start(g->vcpu, g->hook, regs, sregs, conditions, count);
-    arm(g);
-    return started;
-}
-
 /*
  * Whether the code's page changed since the previous pass. A copy of code that rewrites itself
  * would be stale at once (kernel code may; user code that it can write to is not copied anyway).
@@ -346,6 +341,44 @@ static bool is_rewritten(struct landing *g)
     memcpy(g->page, now, sizeof g->page);
     arm(g);
     return g->rewritten;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Move the comparison into the guest, if that is possible here and worth it. */
+static bool start_trace(struct landing *g, const struct kvm_regs *regs,
+                        const struct kvm_sregs *sregs)
+{
+    struct trace_condition conditions[TRACE_CONDITIONS];
+    struct translation t;
+
+    if (g->passes < g->traces_at || is_rewritten(g))
+        return false;
+    if (g->passes < SLOW_PASSES_WRITABLE && g->l->cpl == 0 &&
+        walk(&g->vcpu->vm->memory, sregs->cr3, regs->rip, &t) && t.writable)
+        return false;
+    const uint64_t now = now_ns();
+    if (now - g->traced_ns > TRACE_SHORT_NS)
+        g->in_vain = 0;
+    g->traced_ns = now;
+    if (++g->in_vain > TRACES_IN_VAIN) {
+        g->in_vain = 0;
+        g->traces_at = g->passes + TRACE_PAUSE;
+        return false;
+    }
+    unsigned count = find_conditions(g, regs, conditions);
+    if (!count)
+        return false;
+    disarm(g); /* the trace is a copy of the guest's code, not of our breakpoint */
+    bool started = trace_start(g->vcpu, g->hook, regs, sregs, conditions, count);
+    arm(g);
+    return started;
 }
 
 /* The breakpoint was hit in another mapping of the page, or in another process. */
@@ -389,8 +422,7 @@ static enum clock_landing land_armed(struct landing *g, struct vcpu_exit *exit, 
                 return LANDED;
             }
             g->passes++;
-            bool tracing =
-                !is_rewritten(g) && g->passes >= SLOW_PASSES && start_trace(g, &regs, &sregs);
+            bool tracing = start_trace(g, &regs, &sregs);
             memcpy(g->last, &regs, sizeof g->last);
             if (tracing)
                 continue;

@@ -17,7 +17,7 @@
 struct replay_options {
     const char *recording;
     uint64_t until;
-    bool quiet, json;
+    bool quiet, json, landings;
     const struct clock_ops *clock;
 };
 
@@ -31,6 +31,7 @@ static const char replay_help[] =
     "\n"
     "      --to POINT   stop at sync point POINT (see 'dittovm dump')\n"
     "      --clock NAME how forced points are found: auto (default), pmu, landmark or step\n"
+    "      --landings   at the end, say what finding the forced points has cost\n"
     "  -q, --quiet      do not show the machine's output\n"
     "      --json       the summary as JSON on stderr\n";
 
@@ -44,6 +45,8 @@ static const char verify_help[] = "usage: dittovm verify [OPTIONS] REC\n"
                                   "\n"
                                   "      --clock NAME how forced points are found: auto "
                                   "(default), pmu, landmark or step\n"
+                                  "      --landings   at the end, say what finding the forced "
+                                  "points has cost\n"
                                   "      --json       the result as JSON on stdout\n";
 
 /* How often `verify` says how far it is. */
@@ -67,6 +70,9 @@ static int parse_one(struct replay_options *o, int option, char **argv, struct e
     case 'j':
         o->json = true;
         return 0;
+    case 'l':
+        o->landings = true;
+        return 0;
     case 'c':
         return clock_option(optarg, &o->clock, e);
     case 't':
@@ -85,7 +91,8 @@ static int parse(struct replay_options *o, int argc, char **argv, struct err *e)
 {
     static const struct option options[] = {
         {"to", required_argument, NULL, 't'},    {"quiet", no_argument, NULL, 'q'},
-        {"json", no_argument, NULL, 'j'},        {"clock", required_argument, NULL, 'c'},
+        {"json", no_argument, NULL, 'j'},
+        {"landings", no_argument, NULL, 'l'},        {"clock", required_argument, NULL, 'c'},
         {0},
     };
     int option;
@@ -122,7 +129,7 @@ static int needs_of(const char *path, struct host_needs *needs, struct err *e)
     return 0;
 }
 
-static int report(const struct player *p, const struct replay_options *o, double seconds, FILE *out)
+static int report(struct player *p, const struct replay_options *o, double seconds, FILE *out)
 {
     struct rusage usage;
     char digest[DIGEST_TEXT];
@@ -143,6 +150,8 @@ static int report(const struct player *p, const struct replay_options *o, double
                       (json_int_t)p->cpu.clock.stats.landings, "landing_exits",
                       (json_int_t)p->cpu.clock.stats.exits, "max_rss_kib",
                       (json_int_t)usage.ru_maxrss, "digest", digest);
+        if (o->landings)
+            json_object_set_new(j, "landing_costs", landing_log_json(&p->landings));
         json_dumpf(j, out, JSON_SORT_KEYS);
         fputc('\n', out);
         json_decref(j);
@@ -153,6 +162,8 @@ static int report(const struct player *p, const struct replay_options *o, double
         if (p->status == PLAYER_ENDED)
             fprintf(out, "; the machine %s", end_reason_text(p->reason));
         fputc('\n', out);
+        if (o->landings)
+            landing_log_print(&p->landings, out);
     }
     if (p->status == PLAYER_DIVERGED)
         divergence_report(p, stderr);

@@ -15,6 +15,10 @@
  * to a *request*, a HLT of its own; the copy is made then, and the jump patched. Returns and
  * indirect jumps look their target up in a table by its low 16 bits, which leads to a chain of
  * comparisons.
+ *
+ * User code that user mode can write to (of a just-in-time compiler, say) may change at any moment.
+ * Its copy checks the original bytes before each few instructions, and begins anew behind one that
+ * writes memory; where they differ, all copies are made again.
  */
 
 /* The trace's pages, from its linear address (base) on. Words and code are in pages far apart: code
@@ -70,6 +74,7 @@ struct trace_request {
     uint32_t rel32; /* of the jump to be patched */
     uint32_t next;  /* index + 1 of another one for the same target */
     bool leave;     /* what is there is not copied: go on at the target itself */
+    bool stale;     /* the code there is not what was copied any more */
 };
 
 /* A page that code was copied from, as it was then. */
@@ -147,6 +152,11 @@ void trace_reset(struct trace *t);
 void trace_begin_site(struct trace *t);
 /* Write the code of all comparisons; the site was copied. */
 void trace_emit_compare(struct trace *t);
+/*
+ * Code that compares the guest's bytes at va (`words` times 8 of them) with those expected, and
+ * goes on behind when they are equal. Returns the place of the rel32 where it goes otherwise.
+ */
+uint32_t trace_emit_guard(struct trace *t, uint64_t va, const uint8_t *expected, unsigned words);
 /* Let the table know the copy of a target. */
 void trace_add_target(struct trace *t, uint64_t target, uint32_t copy);
 

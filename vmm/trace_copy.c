@@ -124,9 +124,8 @@ static bool note_page(struct trace *t, uint64_t va, uint64_t gpa)
 /* Whether code may be copied from a page. */
 static bool page_is_fit(const struct trace *t, const struct translation *at)
 {
-    /* What user mode could write to might change under the trace. What was not accessed yet gets
-     * its Accessed bit when the guest gets there, not when we do. */
-    return at->executable && at->accessed && (t->cpl == 0 || (at->user && !at->writable));
+    /* What was not accessed yet gets its Accessed bit when the guest gets there, not when we do. */
+    return at->executable && at->accessed && (t->cpl == 0 || at->user);
 }
 
 bool trace_is_current(const struct trace *t)
@@ -481,14 +480,56 @@ static bool has_room(const struct trace *t)
            t->request_count + 8 < TRACE_REQUESTS;
 }
 
+/* ---- code that may change ---- */
+
+static bool writes_memory(const struct insn *insn)
+{
+    for (unsigned i = 0; i < insn->info.operand_count; i++)
+        if (insn->operands[i].type == ZYDIS_OPERAND_TYPE_MEMORY &&
+            (insn->operands[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
+            return true;
+    return false;
+}
+
+/* Whether code at va needs a guard; *bytes is how far one reaches, 8 or 16, or 0 at a page's end,
+ * where none is possible. */
+static bool needs_guard(const struct trace *t, uint64_t va, unsigned *bytes)
+{
+    const uint64_t left = PAGE_BYTES - (va & (PAGE_BYTES - 1));
+    struct translation at;
+
+    *bytes = left >= 16 ? 16 : left >= 8 ? 8 : 0;
+    return t->cpl == 3 && walk(t->memory, t->root, va, &at) && at.writable;
+}
+
+/* Check the bytes at va, as they stand there while the trace runs: with the site's breakpoint. */
+static void emit_guard(struct trace *t, uint64_t va, unsigned bytes)
+{
+    struct translation at;
+    uint8_t expected[16];
+
+    if (!walk(t->memory, t->root, va, &at))
+        return;
+    memcpy(expected, guest_memory_at(t->memory, at.gpa, bytes), bytes);
+    if (t->site_gpa - at.gpa < bytes)
+        expected[t->site_gpa - at.gpa] = HLT;
+    const uint32_t rel32 = trace_emit_guard(t, va, expected, bytes / 8);
+    if (!t->full)
+        t->request[t->request_count++] =
+            (struct trace_request){.target = va, .rel32 = rel32, .stale = true};
+}
+
 /* Copy from va on, up to a place that is known, a jump that is looked up, or an instruction that is
  * not copied or cannot be read. */
 static void copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *budget)
 {
+    uint64_t guarded = 0, guarded_to = 0; /* addresses that a guard has checked in this run */
+
     for (bool first = true;; first = false) {
         struct trace_place *place = find_place(t, va);
         struct insn insn;
         uint64_t next;
+        unsigned reach;
         if (!place || place->copy || !*budget || !has_room(t) || !read_insn(t, va, &insn)) {
             if (!first) {
                 emit8(t, 0xe9);
@@ -496,14 +537,27 @@ static void copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *
             }
             return;
         }
-        unsigned requests = t->request_count;
+        const unsigned len = insn.info.length;
+        const bool may_change = needs_guard(t, va, &reach);
+        const bool checked = va != t->site && va >= guarded && va + len <= guarded_to;
         if (va == t->site)
             trace_begin_site(t);
-        begin_copy(t, place, va == t->site ? t->quick : t->len);
-        t->map[t->map_count++] = (struct trace_map){.original = va, .offset = place->copy};
+        const uint32_t at = va == t->site ? t->quick : t->len;
+        if (!may_change || !checked) /* jumps must not get behind a guard */
+            begin_copy(t, place, at);
+        t->map[t->map_count++] = (struct trace_map){.original = va, .offset = at};
         --*budget;
+        if (may_change && !checked && len <= reach) {
+            emit_guard(t, va, reach);
+            guarded = va;
+            guarded_to = va + reach;
+        }
+        if (writes_memory(&insn))
+            guarded_to = 0;
+        const unsigned requests = t->request_count;
         uint32_t body = t->len;
-        enum copied copied = copy_insn(t, &insn, work, &next);
+        enum copied copied =
+            may_change && !checked && len > reach ? NOT_COPIED : copy_insn(t, &insn, work, &next);
         if (copied == NOT_COPIED) {
             /* Leave in front of it, always. */
             assert(t->request_count == requests);
@@ -542,7 +596,7 @@ uint32_t trace_copy(struct trace *t, uint64_t va)
         struct trace_request *request = &t->request[i];
         struct trace_place *target = find_place(t, request->target);
         request->at = t->len;
-        if (request->leave || (target && !target->copy))
+        if (request->leave || request->stale || (target && !target->copy))
             emit_patch_rel32(t, request->rel32, t->len);
         emit8(t, HLT);
     }
@@ -576,7 +630,7 @@ bool trace_extend(struct trace *t, uint32_t offset, uint32_t *copy, uint64_t *ta
     *copy = request && request->leave ? 0 : trace_copy(t, *target);
     if (*copy && miss)
         trace_add_target(t, *target, *copy);
-    if (t->full) { /* begin again with what is needed now */
+    if (t->full || (request && request->stale)) { /* begin again with what is needed now */
         trace_reset(t);
         *copy = trace_copy(t, *target);
     }

@@ -231,6 +231,40 @@ static void emit_quick(struct trace *t, const struct trace_condition *c)
     emit_quick_end(t, c);
 }
 
+uint32_t trace_emit_guard(struct trace *t, uint64_t va, const uint8_t *expected, unsigned words)
+{
+    uint32_t mismatch[2];
+
+    assert(words >= 1 && words <= 2);
+    emit_save(t, ENC_RCX, WORD_RCX);
+    emit_save(t, ENC_RDX, WORD_RDX);
+    for (unsigned i = 0; i < words; i++) {
+        static const uint8_t unless_zero[] = {0xe3, 5, 0xe9}; /* jrcxz over jmp */
+        uint64_t value;
+        memcpy(&value, expected + 8 * i, 8);
+        load_rcx_from(t, va + 8 * i);
+        emit_constant(t, ENC_RDX, 0 - value);
+        emit_add_rdx(t, ENC_RCX);
+        emit(t, unless_zero, sizeof unless_zero);
+        mismatch[i] = t->len;
+        emit32(t, 0);
+    }
+    restore_rcx_rdx(t);
+    emit8(t, 0xe9);
+    const uint32_t over = t->len;
+    emit32(t, 0);
+    if (t->full)
+        return 0;
+    for (unsigned i = 0; i < words; i++)
+        emit_patch_rel32(t, mismatch[i], t->len);
+    restore_rcx_rdx(t);
+    emit8(t, 0xe9);
+    const uint32_t stale = t->len;
+    emit32(t, 0);
+    emit_patch_rel32(t, over, t->len);
+    return stale;
+}
+
 static void emit_nops(struct trace *t, unsigned count)
 {
     static const uint8_t nop[] = {0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0};

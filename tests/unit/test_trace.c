@@ -144,6 +144,7 @@ static void build(const uint8_t *code, size_t len, size_t site,
 static sigjmp_buf stopped;
 static greg_t at_site[NGREG];
 static unsigned exits;
+static void (*before_extension)(void);
 
 static void on_fault(int signal, siginfo_t *info, void *context)
 {
@@ -157,6 +158,8 @@ static void on_fault(int signal, siginfo_t *info, void *context)
     if (offset >= TRACE_CODE_BYTES || offset == t->match_at)
         siglongjmp(stopped, offset == t->match_at ? 1 : 2);
     uint32_t copy;
+    if (before_extension)
+        before_extension();
     if (!trace_extend(t, (uint32_t)offset, &copy, &target))
         siglongjmp(stopped, 2);
     regs[REG_RIP] = (greg_t)(copy ? t->base + TRACE_CODE_OFFSET + copy : target);
@@ -265,16 +268,40 @@ static void test_memory_condition(void **state)
     assert_int_equal(at_site[REG_RSI], 100000 - 4242);
 }
 
-static void test_code_that_user_mode_can_write_is_refused(void **state)
+/* What the guest writes to its code is in its memory, without the site's breakpoint. */
+static void mirror_code(void)
 {
-    const struct trace_condition c = {.reg = 2, .value = 1};
-    uint64_t *leaf = leaf_of((uintptr_t)original);
+    const uint64_t offset = t->site - (uintptr_t)original;
+    uint8_t *page =
+        guest_memory_at(&memory, *leaf_of((uintptr_t)original) & PTE_ADDRESS, PAGE_BYTES);
+    const uint8_t site = page[offset];
+
+    memcpy(page, original, PAGE_BYTES);
+    page[offset] = site;
+}
+
+static void test_code_that_rewrites_itself(void **state)
+{
+    /* 0: mov rcx,rdi; 3: xor eax,eax; 5: inc dword [12]; 11: add eax,0; 16: dec rcx (the site);
+     * 19: jnz 5; 21: ret */
+    static const uint8_t code[] = {0x48, 0x89, 0xf9, 0x31, 0xc0, 0xff, 0x05, 0x01,
+                                   0x00, 0x00, 0x00, 0x05, 0x00, 0x00, 0x00, 0x00,
+                                   0x48, 0xff, 0xc9, 0x75, 0xf0, 0xc3};
+    const struct trace_condition c = {.reg = 2, .value = 10};
+    uint64_t result;
 
     (void)state;
-    build(tight, sizeof tight, 3, &c, 1);
+    build(code, sizeof code, 16, &c, 1);
+    uint64_t *leaf = leaf_of((uintptr_t)original);
     *leaf |= PTE_WRITE;
-    assert_int_equal(trace_copy(t, (uintptr_t)original), 0);
+    t->site_gpa = (*leaf & PTE_ADDRESS) + 16 + ((uintptr_t)original & (PAGE_BYTES - 1));
+    original[16] = 0xf4;
+    before_extension = mirror_code;
+    assert_true(call_copy((uintptr_t)original, 50, 0, 0, 0, &result));
+    before_extension = NULL;
     *leaf &= ~PTE_WRITE;
+    assert_int_equal(at_site[REG_RAX], 41 * 42 / 2);
+    assert_in_range(exits, 41, 200);
 }
 
 static void test_changed_code_is_noticed(void **state)
@@ -499,7 +526,7 @@ int main(void)
         cmocka_unit_test(test_several_conditions),
         cmocka_unit_test(test_flags_survive),
         cmocka_unit_test(test_memory_condition),
-        cmocka_unit_test(test_code_that_user_mode_can_write_is_refused),
+        cmocka_unit_test(test_code_that_rewrites_itself),
         cmocka_unit_test(test_changed_code_is_noticed),
         cmocka_unit_test(test_every_copy_has_its_original),
         cmocka_unit_test(test_what_asks_for_nothing),
