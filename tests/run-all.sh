@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs test suites and adds them up: run-all.sh SUITE..., of unit, asan, cli, guests. Every runner
+# Runs test suites and adds them up: run-all.sh SUITE..., of unit, asan, step, cli, guests. Every runner
 # speaks TAP; failures are shown in full, and the last line is 'N passed, N failed, N skipped'.
 set -u
 tree=$(cd "$(dirname "$0")/.." && pwd)
@@ -59,6 +59,7 @@ for suite; do
     case $suite in
     unit) run_unit "$BUILD" '' ;;
     asan) run_unit build-asan 'asan ' ;;
+    step) run 'step oracle' 300 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/step_oracle" 200 ;;
     cli) run cli 1500 bats --tap tests/cli ;;
     guests) run guests 2400 tests/guests/run.sh ;;
     *)
