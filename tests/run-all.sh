@@ -59,7 +59,7 @@ for suite; do
     case $suite in
     unit) run_unit "$BUILD" '' ;;
     asan) run_unit build-asan 'asan ' ;;
-    step) run 'step oracle' 300 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/step_oracle" 200 ;;
+    step) run 'step oracle' 300 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/step_oracle" 100 ;;
     cli) run cli 1500 bats --tap tests/cli ;;
     guests) run guests 2400 tests/guests/run.sh ;;
     *)
