@@ -52,9 +52,9 @@ void annex_close(struct annex *annex, struct vcpu *vcpu);
  * handler, or -1. Not a byte of the guest's changes. Ends with annex_close().
  */
 void annex_trap_vectors(struct annex *annex, struct vcpu *vcpu, int except);
-/* Whether an exit is such a trap: its vector, and where the guest's handler begins. */
+/* Whether an exit is such a trap, and where the guest's handler begins. */
 bool annex_trapped(struct annex *annex, struct vcpu *vcpu, const struct vcpu_exit *exit,
-                   unsigned *vector, uint64_t *handler);
+                   uint64_t *handler);
 
 /* Follow what the guest did to its root page table and its IDT meanwhile. */
 void annex_refresh(struct annex *annex, struct vcpu *vcpu);

@@ -62,6 +62,7 @@ struct clock_ops {
     bool only_asked_for;     /* exact but slow: never chosen by itself */
     bool counts;             /* forced points carry the branches since the sync point before */
     bool needs_count;        /* land() needs that count */
+    bool steps_only;         /* the guest must not run but by step() and run() */
     /* Get ready on this host; -1, with the reason, when it lacks something. NULL: nothing to do. */
     int (*open)(struct clock *c, struct err *e);
     void (*close)(struct clock *c);

@@ -8,7 +8,6 @@
  */
 #include "vmm/clock.h"
 
-#include <assert.h>
 #include <string.h>
 #include <time.h>
 
@@ -106,6 +105,15 @@ enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *ho
             return CLOCK_LATER;
         if (is_writable_code(&t, &sregs))
             limit = CHOOSE_STEPS_WRITABLE;
+        if ((insn.info.attributes & REPEATED) && c->ops->steps_only) {
+            do {
+                if (c->ops->step(c, exit, e) < 0)
+                    return CLOCK_FAILED;
+            } while (exit->kind == EXIT_STEP && vcpu->regs->rip == insn.va);
+            if (exit->kind != EXIT_STEP)
+                return exit->kind == EXIT_KICK ? CLOCK_LATER : CLOCK_EXITED;
+            continue;
+        }
         if (insn.info.attributes & REPEATED) {
             enum clock_choice behind =
                 return_site_run_to(vcpu, host, insn.va + insn.info.length, exit, e);
@@ -327,10 +335,9 @@ static unsigned find_conditions(const struct landing *g, const struct kvm_regs *
 }
 
 /*
- * Whether the code's page changed since the previous pass. A copy of code that rewrites itself
- * would be stale at once (kernel code may; user code that it can write to is not copied anyway).
- * What changes more rarely is not noticed: kernels serialize after they patched themselves, which
- * ends the trace.
+ * Whether the kernel code's page changed since the previous pass. A copy of code that rewrites
+ * itself would be stale at once (that of user code checks itself). What changes more rarely is not
+ * noticed: kernels serialize after they patched themselves, which ends the trace.
  */
 static bool is_rewritten(struct landing *g)
 {
@@ -358,7 +365,7 @@ static bool start_trace(struct landing *g, const struct kvm_regs *regs,
     struct trace_condition conditions[TRACE_CONDITIONS];
     struct translation t;
 
-    if (g->passes < g->traces_at || is_rewritten(g))
+    if (g->passes < g->traces_at || (g->l->cpl == 0 && is_rewritten(g)))
         return false;
     if (g->passes < SLOW_PASSES_WRITABLE && g->l->cpl == 0 &&
         walk(&g->vcpu->vm->memory, sregs->cr3, regs->rip, &t) && t.writable)

@@ -5,7 +5,6 @@
  */
 #include "vmm/clock.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 #include "vmm/fingerprint.h"

@@ -3,7 +3,6 @@
  * branch counted. Some thousand times slower than the guest's own speed, but exact everywhere: it
  * shows whether the other clocks are.
  */
-#include <assert.h>
 #include <stdlib.h>
 
 #include "vmm/clock.h"
@@ -76,11 +75,10 @@ static bool is_there(struct clock *c, const struct landmark *l)
     return fingerprint_matches(c->vcpu, c->vcpu->regs, &sregs, l);
 }
 
-static enum clock_landing land(struct clock *c, const struct landmark *landmark,
-                               struct vcpu_exit *exit, const volatile bool *interrupted,
-                               struct err *e)
+static enum clock_landing search(struct clock *c, const struct landmark *landmark,
+                                 struct vcpu_exit *exit, const volatile bool *interrupted,
+                                 struct err *e)
 {
-    c->stats.landings++;
     if (stepper_open(c->own, e) < 0)
         return LAND_FAILED;
     while (!is_there(c, landmark)) {
@@ -96,11 +94,23 @@ static enum clock_landing land(struct clock *c, const struct landmark *landmark,
     return LANDED;
 }
 
+static enum clock_landing land(struct clock *c, const struct landmark *landmark,
+                               struct vcpu_exit *exit, const volatile bool *interrupted,
+                               struct err *e)
+{
+    c->stats.landings++;
+    enum clock_landing result = search(c, landmark, exit, interrupted, e);
+    if (result != LANDED)
+        stepper_close(c->own);
+    return result;
+}
+
 const struct clock_ops clock_step = {
     .name = "step",
     .description = "every instruction is stepped and every branch counted; exact, and very slow",
     .only_asked_for = true,
     .counts = true,
+    .steps_only = true,
     .open = open_clock,
     .close = close_clock,
     .run = run,

@@ -22,7 +22,6 @@ bool gate_read(const struct guest_memory *m, const struct kvm_sregs *sregs, unsi
         walk_read(m, sregs->cr3, sregs->idt.base + at, half, GATE_BYTES) != GATE_BYTES)
         return false;
     gate->handler = (half[0] & 0xffff) | (half[0] >> 32 & 0xffff0000) | half[1] << 32;
-    gate->dpl = half[0] >> 45 & 3;
     return half[0] >> 47 & 1; /* present */
 }
 

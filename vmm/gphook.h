@@ -63,7 +63,6 @@ uint64_t gphook_user_frame_gpa(struct vcpu *vcpu);
 
 struct gate {
     uint64_t handler;
-    unsigned dpl;
 };
 
 /* The gate of a vector; false when there is none that is present. */

@@ -315,6 +315,7 @@ static void handle_sync(struct machine *m, struct vcpu_exit *exit)
     struct exception_frame frame;
     uint64_t tsc;
 
+    assert(exit->kind <= EXIT_SYNC_LAST);
     if (gphook_hit(&m->vcpu, &m->hook, exit, &frame))
         exit->kind = EXIT_TRAP;
     recorder_sync(m->recorder, &m->vcpu, exit);

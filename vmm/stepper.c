@@ -14,8 +14,6 @@
 #define MSR_LSTAR   0xc0000082u
 #define MSR_SFMASK  0xc0000084u
 #define SYSRET_MASK 0x3c7fd7ull /* AMD64 APM 3, SYSRET: what comes from R11 */
-/* Exceptions that push an error code (AMD64 APM 2, table 8-1): 8, 10 to 14, 17, 21, 29, 30. */
-#define WITH_ERROR_CODE 0x60227d00u
 
 void stepper_init(struct stepper *s, struct vcpu *vcpu)
 {
@@ -57,8 +55,10 @@ int stepper_open(struct stepper *s, struct err *e)
     if (vcpu_complete(vcpu, e) < 0)
         return -1;
     vcpu_get_sregs(vcpu, &sregs);
-    if (!sregs.cs.l || !annex_of(vcpu->vm) || !annex_find_base(vcpu->vm, sregs.cr3, &base))
+    if (!sregs.cs.l || !annex_of(vcpu->vm) || !annex_find_base(vcpu->vm, sregs.cr3, &base)) {
+        vcpu_share_sregs(vcpu, false);
         return err_set(e, STATUS_ERROR, "this code cannot be single-stepped (not 64-bit code)");
+    }
     annex_open(annex(s), vcpu, base, false);
     annex_trap_vectors(annex(s), vcpu, -1);
     s->open = true;
@@ -77,32 +77,28 @@ void stepper_close(struct stepper *s)
 
 /* ---- what stepping must not show ---- */
 
-static uint64_t *guest_word(const struct stepper *s, uint64_t cr3, uint64_t va)
-{
-    const struct guest_memory *m = &s->vcpu->vm->memory;
-    struct translation to;
-
-    return walk(m, cr3, va, &to) && va % 8 == 0 ? guest_memory_at(m, to.gpa, 8) : NULL;
-}
-
+/* TF is in the second byte of the flags, whatever their size and alignment. */
 static void hide_tf(const struct stepper *s, uint64_t va)
 {
+    const struct guest_memory *m = &s->vcpu->vm->memory;
     struct kvm_sregs sregs;
+    struct translation to;
 
     vcpu_get_sregs(s->vcpu, &sregs);
-    uint64_t *flags = guest_word(s, sregs.cr3, va);
-    if (flags)
-        *flags &= ~RFLAGS_TF;
+    uint8_t *byte = walk(m, sregs.cr3, va + 1, &to) ? guest_memory_at(m, to.gpa, 1) : NULL;
+    if (byte)
+        *byte &= (uint8_t) ~(RFLAGS_TF >> 8);
 }
 
-/* The guest enters its kernel, by way of the annex. INT n pushes no error code. */
-static void enter(struct stepper *s, unsigned vector, uint64_t handler, const struct insn *insn)
+/*
+ * The guest enters its kernel, by way of the annex. Whether an error code lies below the frame
+ * shows in RSP: the CPU aligns it to 16 bytes before it pushes five or six words.
+ */
+static void enter(struct stepper *s, uint64_t handler)
 {
-    const bool software = insn->info.mnemonic == ZYDIS_MNEMONIC_INT;
-    const bool error = !software && vector < 32 && (WITH_ERROR_CODE >> vector & 1);
     struct kvm_regs regs = *s->vcpu->regs;
 
-    hide_tf(s, regs.rsp + (error ? 24 : 16));
+    hide_tf(s, regs.rsp + (regs.rsp % 16 ? 16 : 24));
     regs.rip = handler;
     vcpu_set_regs(s->vcpu, &regs);
     s->armed = false;
@@ -254,11 +250,18 @@ static bool keeps_tf(const struct insn *insn)
     }
 }
 
+/* The instruction was executed. */
+static void retire(struct stepper *s, const struct insn *insn, uint64_t cr3, struct step *step)
+{
+    step->branches = branches_done(s, insn, cr3);
+    if (is_pushf(insn))
+        hide_tf(s, s->vcpu->regs->rsp);
+}
+
 /* What an exit of KVM_RUN with TF set means. */
 static void conclude(struct stepper *s, const struct insn *insn, uint64_t cr3, struct step *step,
                      const struct vcpu_exit *exit)
 {
-    unsigned vector;
     uint64_t handler;
 
     *step = (struct step){.kind = STEP_EXIT};
@@ -266,12 +269,12 @@ static void conclude(struct stepper *s, const struct insn *insn, uint64_t cr3, s
         step->kind = STEP_KICK;
     } else if (exit->kind == EXIT_STEP) {
         step->kind = STEP_DONE;
-        step->branches = branches_done(s, insn, cr3);
-        if (is_pushf(insn))
-            hide_tf(s, s->vcpu->regs->rsp);
-    } else if (s->open && annex_trapped(annex(s), s->vcpu, exit, &vector, &handler)) {
+        retire(s, insn, cr3, step);
+    } else if (exit->kind == EXIT_WINDOW && s->vcpu->regs->rip != insn->va) {
+        retire(s, insn, cr3, step); /* see leave_sti_shadow() in vmm/vcpu.c */
+    } else if (s->open && annex_trapped(annex(s), s->vcpu, exit, &handler)) {
         step->kind = STEP_ENTRY;
-        enter(s, vector, handler, insn);
+        enter(s, handler);
     }
 }
 
@@ -288,13 +291,17 @@ int stepper_step(struct stepper *s, struct step *step, struct vcpu_exit *exit, s
     /* What cannot be read or decoded faults. */
     if (!insn_decode(&vcpu->vm->memory, sregs.cr3, vcpu->regs->rip, &insn))
         insn.info = (ZydisDecodedInstruction){0};
-    if ((insn.info.mnemonic == ZYDIS_MNEMONIC_SYSCALL ||
-         insn.info.mnemonic == ZYDIS_MNEMONIC_SYSRET) &&
-        do_syscall(s, &insn)) {
+    const bool syscall =
+        insn.info.mnemonic == ZYDIS_MNEMONIC_SYSCALL || insn.info.mnemonic == ZYDIS_MNEMONIC_SYSRET;
+    const bool meets = sregs.ss.dpl == 0 && meets_the_annex(&insn);
+    /* An interrupt or exception that is to be taken comes before the instruction. */
+    const bool special = (syscall || meets) && !vcpu_event_pending(vcpu);
+    if (special && syscall && do_syscall(s, &insn)) {
         *step = (struct step){.kind = STEP_DONE};
+        *exit = (struct vcpu_exit){.kind = EXIT_STEP};
         return 0;
     }
-    if (meets_the_annex(&insn))
+    if (special && meets)
         stepper_close(s);
     arm(s);
     if (vcpu_run(vcpu, exit, e) < 0)

@@ -181,14 +181,14 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
     t->hook = hook;
     if (is_special(vcpu, regs, sregs) || !prepare(t, regs, sregs))
         return false;
+    t->site_gpa = site.gpa;
+    t->site_byte = *(uint8_t *)guest_memory_at(t->memory, site.gpa, 1);
     if (!trace_copy(t, t->site) || !t->site_copied)
         return false;
     trace_emit_compare(t);
     t->cs = sregs->cs;
     t->ss = sregs->ss;
     t->cr2 = sregs->cr2;
-    t->site_gpa = site.gpa;
-    t->site_byte = *(uint8_t *)guest_memory_at(t->memory, site.gpa, 1);
     if (!set_traps(t, vcpu)) {
         clear_traps(t);
         return false;
@@ -265,11 +265,10 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
     struct trace *t = vcpu->vm->trace;
     uint64_t target;
     uint32_t offset, copy;
-    unsigned vector;
 
     if (!t || !t->active || exit->kind > EXIT_SYNC_LAST)
         return TRACE_OTHER;
-    if (annex_trapped(annex_of(t->vm), vcpu, exit, &vector, &target))
+    if (annex_trapped(annex_of(t->vm), vcpu, exit, &target))
         return trapped(t, vcpu, target, true, regs, sregs);
     for (unsigned i = 0; exit->kind == EXIT_HLT && i < t->trap_count; i++)
         if (vcpu->regs->rip == t->trap[i].va + 1)
@@ -289,6 +288,8 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
         return TRACE_OTHER;
     if (!copy && t->cpl == 0)
         trace_stop(vcpu); /* kernel code could see which page tables are in use */
+    if (t->active)
+        annex_refresh(annex_of(t->vm), vcpu);
     go_to(t, vcpu, copy ? code_address(t, copy) : target, regs, sregs);
     return TRACE_RUN_ON;
 }

@@ -16,7 +16,7 @@
  * instruction that is not copied) and comes back.
  *
  * The guest must not notice: calls push the original return address, RIP-relative operands are
- * adjusted, code that user mode could write to is not copied, and every way into the guest's kernel
+ * adjusted, user code that may change checks itself, and every way into the guest's kernel
  * is trapped while a trace is in place, so that an exception frame shows the original RIP and the
  * kernel never sees the mapping. Nothing here is part of guest RAM or of any digest. No interrupt
  * is ever injected while a trace is in place.

@@ -80,6 +80,7 @@ struct trace_request {
 /* A page that code was copied from, as it was then. */
 struct trace_page {
     uint64_t va, gpa;
+    bool writable;
     uint8_t bytes[PAGE_BYTES];
 };
 

@@ -101,7 +101,7 @@ static void clean(const struct trace *t, uint64_t gpa, uint8_t *bytes, size_t le
 }
 
 /* Keep the page as it is now. */
-static bool note_page(struct trace *t, uint64_t va, uint64_t gpa)
+static bool note_page(struct trace *t, uint64_t va, uint64_t gpa, bool writable)
 {
     va &= ~(uint64_t)(PAGE_BYTES - 1);
     gpa &= ~(uint64_t)(PAGE_BYTES - 1);
@@ -116,6 +116,7 @@ static bool note_page(struct trace *t, uint64_t va, uint64_t gpa)
     struct trace_page *page = &t->page[t->page_count++];
     page->va = va;
     page->gpa = gpa;
+    page->writable = writable;
     memcpy(page->bytes, from, PAGE_BYTES);
     clean(t, gpa, page->bytes, PAGE_BYTES);
     return true;
@@ -134,7 +135,7 @@ bool trace_is_current(const struct trace *t)
         const struct trace_page *page = &t->page[i];
         struct translation at;
         if (!walk(t->memory, t->root, page->va, &at) || at.gpa != page->gpa ||
-            !page_is_fit(t, &at) ||
+            !page_is_fit(t, &at) || (t->cpl == 3 && at.writable && !page->writable) ||
             memcmp(guest_memory_at(t->memory, at.gpa, PAGE_BYTES), page->bytes, PAGE_BYTES))
             return false;
     }
@@ -156,9 +157,9 @@ static bool read_insn(struct trace *t, uint64_t va, struct insn *insn)
     if (!insn_decode_bytes(va, bytes, n, insn))
         return false;
     if (insn->info.length > first &&
-        (!page_is_fit(t, &at[1]) || !note_page(t, va + first, at[1].gpa)))
+        (!page_is_fit(t, &at[1]) || !note_page(t, va + first, at[1].gpa, at[1].writable)))
         return false;
-    return note_page(t, va, at[0].gpa);
+    return note_page(t, va, at[0].gpa, at[0].writable);
 }
 
 /* ---- instructions ---- */

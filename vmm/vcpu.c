@@ -65,7 +65,7 @@ static int leave_sti_shadow(struct vcpu *vcpu)
         run->request_interrupt_window = 0;
         set_debug(vcpu, KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP);
         int rc = ioctl(vcpu->fd, KVM_RUN, 0);
-        set_debug(vcpu, 0);
+        set_debug(vcpu, vcpu->stepping ? KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP : 0);
         run->request_interrupt_window = 1;
         if (rc < 0) /* a kick got in first: nothing has run, the step is still to be done */ {
             if (errno != EINTR)

@@ -143,7 +143,11 @@ static inline void put_string(struct code *c)
 /* What shows the flags, or loads them. */
 static inline void put_flags(struct code *c)
 {
-    switch (pick(c, 3)) {
+    switch (pick(c, 4)) {
+    case 3: /* pushfw; pop ax; and eax, as below */
+        PUT(c, 0x66, 0x9c, 0x66, 0x58, 0x25);
+        put32(c, 0xdd5);
+        return;
     case 0: /* pushfq; pop rax; and eax, all but IF and IOPL: TF would show */
         PUT(c, 0x9c, 0x58, 0x25);
         put32(c, 0xdd5);

@@ -275,9 +275,9 @@ static void run_process(const struct code *c, const uint64_t regs[16], const uin
             continue;
         }
         out->branches += is_branch(at);
-        if (*at == 0x9c) { /* ptrace steps by TF, too, and shows it */
+        if (*at == 0x9c || (at[0] == 0x66 && at[1] == 0x9c)) { /* ptrace shows TF, too */
             get(&r);
-            *(uint64_t *)r.rsp &= ~0x100ull;
+            *(uint8_t *)(r.rsp + 1) &= 0xfe;
         }
     }
     copy_regs(&r, out->regs);
