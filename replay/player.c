@@ -4,8 +4,8 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/now.h"
 #include "mmu/digest.h"
 #include "recorder/recorder.h"
 #include "recorder/streams.h"
@@ -259,14 +259,6 @@ static int compare_digest(struct player *p, const struct state_digest *expected,
 
 static int check_sync(struct player *p, const struct vcpu_exit *exit, struct err *e);
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static int land(struct player *p, const struct landmark *landmark, struct err *e)
 {
     struct vcpu_exit exit;
@@ -275,13 +267,13 @@ static int land(struct player *p, const struct landmark *landmark, struct err *e
         .rip = landmark->regs[REGISTER_RIP],
         .cpl = landmark->cpl,
         .exits = p->cpu.clock.stats.exits,
-        .ns = now_ns(),
+        .ns = host_now_ns(),
     };
 
     switch (p->cpu.clock.ops->land(&p->cpu.clock, landmark, &exit, &p->interrupted, e)) {
     case LANDED:
         cost.exits = p->cpu.clock.stats.exits - cost.exits;
-        cost.ns = now_ns() - cost.ns;
+        cost.ns = host_now_ns() - cost.ns;
         landing_log_add(&p->landings, &cost);
         exit = (struct vcpu_exit){.kind = EXIT_FORCED};
         return check_sync(p, &exit, e);

@@ -9,8 +9,8 @@
 #include "vmm/clock.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "base/now.h"
 #include "mmu/walk.h"
 #include "vmm/fingerprint.h"
 #include "vmm/insn.h"
@@ -266,9 +266,7 @@ static enum clock_landing step_over(struct landing *g, const struct kvm_regs *re
 
     stand_at_site(g, regs, sregs);
     do {
-        vcpu_step(g->vcpu, true);
-        rc = vcpu_run(g->vcpu, exit, e);
-        vcpu_step(g->vcpu, false);
+        rc = vcpu_run_step(g->vcpu, exit, e);
         g->stats->exits++;
     } while (rc == 0 && exit->kind == EXIT_KICK);
     if (rc < 0)
@@ -350,14 +348,6 @@ static bool is_rewritten(struct landing *g)
     return g->rewritten;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* Move the comparison into the guest, if that is possible here and worth it. */
 static bool start_trace(struct landing *g, const struct kvm_regs *regs,
                         const struct kvm_sregs *sregs)
@@ -370,7 +360,7 @@ static bool start_trace(struct landing *g, const struct kvm_regs *regs,
     if (g->passes < SLOW_PASSES_WRITABLE && g->l->cpl == 0 &&
         walk(&g->vcpu->vm->memory, sregs->cr3, regs->rip, &t) && t.writable)
         return false;
-    const uint64_t now = now_ns();
+    const uint64_t now = host_now_ns();
     if (now - g->traced_ns > TRACE_SHORT_NS)
         g->in_vain = 0;
     g->traced_ns = now;
@@ -477,10 +467,7 @@ static int run(struct clock *c, struct vcpu_exit *exit, struct err *e)
 
 static int step(struct clock *c, struct vcpu_exit *exit, struct err *e)
 {
-    vcpu_step(c->vcpu, true);
-    int rc = vcpu_run(c->vcpu, exit, e);
-    vcpu_step(c->vcpu, false);
-    return rc;
+    return vcpu_run_step(c->vcpu, exit, e);
 }
 
 const struct clock_ops clock_landmark = {

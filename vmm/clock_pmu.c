@@ -49,12 +49,7 @@ static int target_run(struct pmu_target *t, struct vcpu_exit *exit, struct err *
 
 static int target_step(struct pmu_target *t, struct vcpu_exit *exit, struct err *e)
 {
-    struct vcpu *vcpu = clock_of(t)->vcpu;
-
-    vcpu_step(vcpu, true);
-    int rc = vcpu_run(vcpu, exit, e);
-    vcpu_step(vcpu, false);
-    return rc;
+    return vcpu_run_step(clock_of(t)->vcpu, exit, e);
 }
 
 /* A step has RFLAGS.TF set, which must not get into the frame of an interrupt or exception. */

@@ -62,21 +62,6 @@ static void fill_tables(struct micro_guest *g)
     }
 }
 
-static struct kvm_segment flat(unsigned selector, unsigned type, bool code)
-{
-    return (struct kvm_segment){
-        .limit = 0xffffffff,
-        .selector = (uint16_t)selector,
-        .type = (uint8_t)type,
-        .present = 1,
-        .dpl = selector & 3,
-        .s = 1,
-        .l = code,
-        .db = !code,
-        .g = 1,
-    };
-}
-
 static void set_mode(struct micro_guest *g, unsigned cpl)
 {
     struct kvm_sregs s;
@@ -86,8 +71,8 @@ static void set_mode(struct micro_guest *g, unsigned cpl)
     s.cr3 = PML4;
     s.cr4 = 0x620;  /* OSXMMEXCPT OSFXSR PAE */
     s.efer = 0xd01; /* NXE LMA LME SCE */
-    s.cs = flat(cpl ? MICRO_USER_CS : MICRO_KERNEL_CS, 11, true);
-    s.ds = s.es = s.fs = s.gs = s.ss = flat(cpl ? USER_DS : KERNEL_DS, 3, false);
+    s.cs = vcpu_flat_segment(cpl ? MICRO_USER_CS : MICRO_KERNEL_CS, true);
+    s.ds = s.es = s.fs = s.gs = s.ss = vcpu_flat_segment(cpl ? USER_DS : KERNEL_DS, false);
     s.tr = (struct kvm_segment){
         .base = TSS, .limit = 0x67, .selector = TSS_SEL, .type = 11, .present = 1};
     s.ldt = (struct kvm_segment){.unusable = 1};

@@ -205,20 +205,6 @@ static int remember_code(struct machine *m, const struct machine_boot *boot, str
     return 0;
 }
 
-static struct kvm_segment flat_segment(uint16_t selector, bool code)
-{
-    return (struct kvm_segment){
-        .limit = 0xffffffff,
-        .selector = selector,
-        .type = code ? 11 : 3,
-        .present = 1,
-        .s = 1,
-        .l = code,
-        .db = !code,
-        .g = 1,
-    };
-}
-
 static int set_boot_state(struct machine *m, const struct boot_state *boot, struct err *e)
 {
     struct vcpu_state state;
@@ -232,8 +218,8 @@ static int set_boot_state(struct machine *m, const struct boot_state *boot, stru
         .rflags = 2,
     };
     struct kvm_sregs *s = &state.sregs;
-    s->cs = flat_segment(BOOT_CS, true);
-    s->ds = s->es = s->fs = s->gs = s->ss = flat_segment(BOOT_DS, false);
+    s->cs = vcpu_flat_segment(BOOT_CS, true);
+    s->ds = s->es = s->fs = s->gs = s->ss = vcpu_flat_segment(BOOT_DS, false);
     s->tr = (struct kvm_segment){.limit = 0xffff, .type = 11, .present = 1};
     s->ldt = (struct kvm_segment){.unusable = 1};
     s->gdt.base = boot->gdt_base;

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 #include <time.h>
 
+#include "base/now.h"
 #include "devices/bus.h"
 #include "devices/device_request.h"
 #include "devices/i8042.h"
@@ -124,8 +125,5 @@ int machine_run(struct machine *m, enum end_reason *reason, struct err *e);
 
 /* Async-signal-safe: the machine ends, at a point that can be replayed, as soon as possible. */
 void machine_stop(struct machine *m);
-
-/* ns of host monotonic time. */
-uint64_t host_now_ns(void);
 
 #endif

@@ -1,8 +1,8 @@
 #include "vmm/return_site.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "base/now.h"
 #include "mmu/walk.h"
 #include "vmm/insn.h"
 #include "vmm/site.h"
@@ -24,14 +24,6 @@ struct return_site {
     uint64_t armed_ns;
     bool armed;
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 bool code_is_stable(const struct stable_code *stable, uint64_t va, uint64_t gpa,
                     const uint8_t *code, uint64_t len)
@@ -117,7 +109,7 @@ static void arm(struct return_site *site)
         site->len = SITE_BYTES;
     memcpy(site->saved, site->at, site->len);
     site->armed = true;
-    site->armed_ns = now_ns();
+    site->armed_ns = host_now_ns();
     *site->at = HLT;
 }
 
@@ -150,7 +142,7 @@ static enum clock_choice run_armed(struct vcpu *vcpu, struct return_site *sites,
         struct return_site *hit = find_hit(vcpu, exit, sites, count);
         if (!hit)
             return CLOCK_EXITED;
-        bool quick = now_ns() - hit->armed_ns < quick_ns;
+        bool quick = host_now_ns() - hit->armed_ns < quick_ns;
         struct kvm_regs regs = *vcpu->regs;
         regs.rip = hit->va;
         disarm(hit);

@@ -57,14 +57,6 @@ void machine_stop(struct machine *m)
     vcpu_kick(&m->vcpu);
 }
 
-uint64_t host_now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static uint64_t device_now(struct machine *m)
 {
     return m->time.ops.now(&m->time.ops);

@@ -123,21 +123,6 @@ static bool read_syscall_msrs(const struct stepper *s, uint64_t *star, uint64_t 
     return true;
 }
 
-static struct kvm_segment flat(uint16_t selector, bool code)
-{
-    return (struct kvm_segment){
-        .limit = 0xffffffff,
-        .selector = selector,
-        .type = code ? 11 : 3,
-        .present = 1,
-        .dpl = selector & 3,
-        .s = 1,
-        .l = code,
-        .db = !code,
-        .g = 1,
-    };
-}
-
 /* False when it is not for us to do: the CPU raises what is to be raised. */
 static bool do_syscall(struct stepper *s, const struct insn *insn)
 {
@@ -155,16 +140,16 @@ static bool do_syscall(struct stepper *s, const struct insn *insn)
         regs.r11 = regs.rflags & ~RFLAGS_RF;
         regs.rip = lstar;
         regs.rflags &= ~(mask | RFLAGS_RF);
-        sregs.cs = flat((uint16_t)(star >> 32 & 0xfffc), true);
-        sregs.ss = flat((uint16_t)((star >> 32 & 0xfffc) + 8), false);
+        sregs.cs = vcpu_flat_segment((uint16_t)(star >> 32 & 0xfffc), true);
+        sregs.ss = vcpu_flat_segment((uint16_t)((star >> 32 & 0xfffc) + 8), false);
     } else {
         if (!insn->info.raw.rex.W || sregs.ss.dpl != 0 ||
             (int64_t)(regs.rcx << 16) >> 16 != (int64_t)regs.rcx)
             return false;
         regs.rip = regs.rcx;
         regs.rflags = (regs.r11 & SYSRET_MASK) | 2;
-        sregs.cs = flat((uint16_t)((star >> 48) + 16) | 3, true);
-        sregs.ss = flat((uint16_t)((star >> 48) + 8) | 3, false);
+        sregs.cs = vcpu_flat_segment((uint16_t)((star >> 48) + 16) | 3, true);
+        sregs.ss = vcpu_flat_segment((uint16_t)((star >> 48) + 8) | 3, false);
     }
     vcpu_set_sregs(vcpu, &sregs);
     vcpu_set_regs(vcpu, &regs);

@@ -297,6 +297,29 @@ void vcpu_step(struct vcpu *vcpu, bool on)
     vcpu->stepping = on;
 }
 
+int vcpu_run_step(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
+{
+    vcpu_step(vcpu, true);
+    int rc = vcpu_run(vcpu, exit, e);
+    vcpu_step(vcpu, false);
+    return rc;
+}
+
+struct kvm_segment vcpu_flat_segment(unsigned selector, bool code)
+{
+    return (struct kvm_segment){
+        .limit = 0xffffffff,
+        .selector = (uint16_t)selector,
+        .type = code ? 11 : 3,
+        .present = 1,
+        .dpl = selector & 3,
+        .s = 1,
+        .l = code,
+        .db = !code,
+        .g = 1,
+    };
+}
+
 unsigned vcpu_cpl(struct vcpu *vcpu)
 {
     struct kvm_sregs sregs;

@@ -98,6 +98,10 @@ void vcpu_alias_cr3(struct vcpu *vcpu, uint64_t shown, uint64_t used);
 void vcpu_alias_idt(struct vcpu *vcpu, const struct kvm_dtable *used);
 /* Single-step from the current RIP on (set RIP first: KVM remembers the RIP of this moment). */
 void vcpu_step(struct vcpu *vcpu, bool on);
+/* vcpu_run() for one instruction, with TF set meanwhile (see vmm/stepper.h for what that shows). */
+int vcpu_run_step(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e);
+/* A segment of 64-bit code, or of data, as SYSCALL loads it; the selector's RPL is its DPL. */
+struct kvm_segment vcpu_flat_segment(unsigned selector, bool code);
 /* Current privilege level of the last exit, 0 or 3. */
 unsigned vcpu_cpl(struct vcpu *vcpu);
 
