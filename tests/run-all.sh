@@ -1,6 +1,7 @@
 #!/bin/bash
-# Runs test suites and adds them up: run-all.sh SUITE..., of unit, asan, step, cli, guests. Every runner
-# speaks TAP; failures are shown in full, and the last line is 'N passed, N failed, N skipped'.
+# Runs test suites and adds them up: run-all.sh SUITE..., of unit, asan, step, breakpoints, cli,
+# guests. Every runner speaks TAP; failures are shown in full, and the last line is 'N passed, N
+# failed, N skipped'.
 set -u
 tree=$(cd "$(dirname "$0")/.." && pwd)
 . "$tree/tests/lib/common.sh"
@@ -60,6 +61,10 @@ for suite; do
     unit) run_unit "$BUILD" '' ;;
     asan) run_unit build-asan 'asan ' ;;
     step) run 'step oracle' 300 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/step_oracle" 100 ;;
+    breakpoints)
+        run breakpoints 120 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/breakpoints"
+        run 'breakpoints native' 60 "$BUILD/tools/breakpoints" native
+        ;;
     cli) run cli 1500 bats --tap tests/cli ;;
     guests) run guests 2400 tests/guests/run.sh ;;
     *)

@@ -1,22 +1,18 @@
 /*
  * Forced points without a counter: a point is described by its registers and the memory around it
  * (vmm/fingerprint.h), and found again by a breakpoint on its instruction from the previous sync
- * point on, comparing at every pass.
- *
- * The breakpoint is a HLT byte. At CPL0 it exits by itself; at CPL3 it raises #GP, which exits in
- * the #GP hook with the user state in the exception frame.
+ * point on (vmm/breakpoint.h), comparing at every pass.
  */
 #include "vmm/clock.h"
 
 #include <string.h>
 
-#include "base/now.h"
 #include "mmu/walk.h"
+#include "vmm/breakpoint.h"
 #include "vmm/fingerprint.h"
 #include "vmm/insn.h"
 #include "vmm/return_site.h"
 #include "vmm/site.h"
-#include "vmm/trace.h"
 
 /* How far choose() steps ahead for a good instruction before it asks for another try. */
 #define CHOOSE_STEPS 24
@@ -35,14 +31,6 @@
 /* String instructions: they are interrupted between iterations, but found again only at their ends.
  */
 #define REPEATED (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE)
-/* Passes of the breakpoint before the comparison moves into the guest: two of code that could be
- * written to, to see whether it is. */
-#define SLOW_PASSES_WRITABLE 2
-/* A trace costs more than a pass: a loop that makes a system call in each gets so many short traces
- * in a row, and no more for so many passes. */
-#define TRACES_IN_VAIN 4
-#define TRACE_SHORT_NS 1000000ull
-#define TRACE_PAUSE    256
 
 /* Until there is user space Linux reads and patches its own code (in the kernel's half of the
  * address space), where it would meet HLTs of ours. */
@@ -213,42 +201,27 @@ static enum clock_choice choose(struct clock *c, const struct clock_host *host,
 
 /* ---- replay ---- */
 
-/* A landing in progress. */
-struct landing {
-    struct vcpu *vcpu;
-    const struct gp_hook *hook;
-    const struct landmark *l;
-    uint8_t *site; /* host address of the first byte of the instruction */
-    struct landing_stats *stats;
-    const volatile bool *interrupted;
-    uint64_t last[REG_COUNT]; /* registers at the previous pass */
-    unsigned passes;
-    unsigned traces_at;       /* the pass from which on traces are tried again */
-    unsigned in_vain;         /* traces in a row that the code soon left */
-    uint64_t traced_ns;       /* when the last one began; 0: none yet */
-    bool rewritten;           /* the code changes from pass to pass */
-    uint8_t page[PAGE_BYTES]; /* of the site, at the previous pass */
-};
-
-static void arm(struct landing *g)
+/* What passes are told apart by inside the guest: registers, flags and memory words. Where all of
+ * them are equal, fingerprint_matches() has the last word. */
+static unsigned conditions_of(const struct landmark *l,
+                              struct trace_condition out[TRACE_CONDITIONS])
 {
-    *g->site = HLT;
+    unsigned count = 0;
+
+    _Static_assert(REG_COUNT + LANDMARK_PROBES <= TRACE_CONDITIONS, "all fit");
+    for (unsigned reg = 0; reg < REG_COUNT; reg++)
+        if (reg != REGISTER_RIP)
+            out[count++] = (struct trace_condition){.reg = reg, .value = l->regs[reg]};
+    for (unsigned i = 0; i < l->probes; i++)
+        out[count++] = (struct trace_condition){
+            .memory = true, .va = l->probe[i].va, .value = l->probe[i].value};
+    return count;
 }
 
-static void disarm(struct landing *g)
+static bool is_there(const struct breakpoint *b, struct vcpu *vcpu, const struct kvm_regs *regs,
+                     const struct kvm_sregs *sregs)
 {
-    if (*g->site == HLT)
-        *g->site = g->l->code[0];
-}
-
-/* Bring the vCPU itself to the site, as if the breakpoint had never been there. */
-static void stand_at_site(struct landing *g, const struct kvm_regs *regs,
-                          const struct kvm_sregs *sregs)
-{
-    disarm(g);
-    if (g->l->cpl == 3)
-        vcpu_set_sregs(g->vcpu, sregs);
-    vcpu_set_regs(g->vcpu, regs);
+    return fingerprint_matches(vcpu, regs, sregs, b->opaque);
 }
 
 static enum clock_landing fail(struct err *e, const char *what)
@@ -257,208 +230,57 @@ static enum clock_landing fail(struct err *e, const char *what)
     return LAND_FAILED;
 }
 
-/* Execute the instruction at the site by a single step and set the breakpoint again. */
-static enum clock_landing step_over(struct landing *g, const struct kvm_regs *regs,
-                                    const struct kvm_sregs *sregs, struct vcpu_exit *exit,
-                                    struct err *e)
-{
-    int rc;
-
-    stand_at_site(g, regs, sregs);
-    do {
-        rc = vcpu_run_step(g->vcpu, exit, e);
-        g->stats->exits++;
-    } while (rc == 0 && exit->kind == EXIT_KICK);
-    if (rc < 0)
-        return LAND_FAILED;
-    if (exit->kind != EXIT_STEP)
-        return fail(e, "the instruction there cannot be stepped over");
-    arm(g);
-    return LANDED;
-}
-
-static bool is_false(const struct landing *g, const struct trace_condition *c,
-                     const struct kvm_regs *regs)
-{
-    uint64_t value = c->value;
-
-    if (!c->memory)
-        return ((const uint64_t *)regs)[c->reg] != c->value;
-    return walk_read(&g->vcpu->vm->memory, g->l->cr3, c->va, &value, 8) == 8 && value != c->value;
-}
-
-/* A fault of the comparison would leave its frame on the stack of kernel code: there, only memory
- * of the kernel's own is looked at. User memory may be taken away, or may not be touched (SMAP). */
-static bool may_look_at(const struct landing *g, uint64_t va)
-{
-    struct translation t;
-
-    return g->l->cpl == 3 || (walk(&g->vcpu->vm->memory, g->l->cr3, va, &t) && !t.user);
-}
-
-/*
- * What the passes are told apart by: registers, flags and memory words. The first is one that is
- * false now, if possible one that did not change since the last pass: an outer loop's counter says
- * no for the whole of the inner loop. 0 when nothing is false now: the stack or the FPU must be
- * compared.
- */
-static unsigned find_conditions(const struct landing *g, const struct kvm_regs *regs,
-                                struct trace_condition out[TRACE_CONDITIONS])
-{
-    const uint64_t *now = (const uint64_t *)regs;
-    unsigned count = 0, first = 0, best = 0;
-
-    _Static_assert(REG_COUNT + LANDMARK_PROBES <= TRACE_CONDITIONS, "all fit");
-    for (unsigned reg = 0; reg < REG_COUNT; reg++)
-        if (reg != REGISTER_RIP)
-            out[count++] = (struct trace_condition){.reg = reg, .value = g->l->regs[reg]};
-    for (unsigned i = 0; i < g->l->probes; i++)
-        if (may_look_at(g, g->l->probe[i].va))
-            out[count++] = (struct trace_condition){
-                .memory = true, .va = g->l->probe[i].va, .value = g->l->probe[i].value};
-    for (unsigned i = 0; i < count; i++) {
-        unsigned score = !is_false(g, &out[i], regs)                  ? 0
-                         : out[i].memory || out[i].reg > REGISTER_RIP ? 1
-                         : now[out[i].reg] != g->last[out[i].reg]     ? 2
-                                                                      : 3;
-        if (score > best) {
-            best = score;
-            first = i;
-        }
-    }
-    struct trace_condition quick = out[first];
-    out[first] = out[0];
-    out[0] = quick;
-    return best ? count : 0;
-}
-
-/*
- * Whether the kernel code's page changed since the previous pass. A copy of code that rewrites
- * itself would be stale at once (that of user code checks itself). What changes more rarely is not
- * noticed: kernels serialize after they patched themselves, which ends the trace.
- */
-static bool is_rewritten(struct landing *g)
-{
-    const uint8_t *now = g->site - (g->l->gpa & (PAGE_BYTES - 1));
-
-    disarm(g);
-    g->rewritten |= g->passes > 1 && memcmp(now, g->page, sizeof g->page);
-    memcpy(g->page, now, sizeof g->page);
-    arm(g);
-    return g->rewritten;
-}
-
-/* Move the comparison into the guest, if that is possible here and worth it. */
-static bool start_trace(struct landing *g, const struct kvm_regs *regs,
-                        const struct kvm_sregs *sregs)
-{
-    struct trace_condition conditions[TRACE_CONDITIONS];
-    struct translation t;
-
-    if (g->passes < g->traces_at || (g->l->cpl == 0 && is_rewritten(g)))
-        return false;
-    if (g->passes < SLOW_PASSES_WRITABLE && g->l->cpl == 0 &&
-        walk(&g->vcpu->vm->memory, sregs->cr3, regs->rip, &t) && t.writable)
-        return false;
-    const uint64_t now = host_now_ns();
-    if (now - g->traced_ns > TRACE_SHORT_NS)
-        g->in_vain = 0;
-    g->traced_ns = now;
-    if (++g->in_vain > TRACES_IN_VAIN) {
-        g->in_vain = 0;
-        g->traces_at = g->passes + TRACE_PAUSE;
-        return false;
-    }
-    unsigned count = find_conditions(g, regs, conditions);
-    if (!count)
-        return false;
-    disarm(g); /* the trace is a copy of the guest's code, not of our breakpoint */
-    bool started = trace_start(g->vcpu, g->hook, regs, sregs, conditions, count);
-    arm(g);
-    return started;
-}
-
-/* The breakpoint was hit in another mapping of the page, or in another process. */
-static bool is_elsewhere(struct landing *g, const struct kvm_regs *regs,
-                         const struct kvm_sregs *sregs)
-{
-    struct translation t;
-
-    return (regs->rip != g->l->regs[REGISTER_RIP] || sregs->cr3 != g->l->cr3) &&
-           walk(&g->vcpu->vm->memory, sregs->cr3, regs->rip, &t) && t.gpa == g->l->gpa;
-}
-
-static enum clock_landing land_armed(struct landing *g, struct vcpu_exit *exit, struct err *e)
-{
-    const struct landmark *l = g->l;
-    struct kvm_regs regs;
-    struct kvm_sregs sregs;
-
-    for (;;) {
-        if (vcpu_run(g->vcpu, exit, e) < 0)
-            return LAND_FAILED;
-        g->stats->exits++;
-        if (*g->interrupted)
-            return LAND_STOPPED;
-        if (exit->kind == EXIT_KICK)
-            continue;
-        enum trace_verdict verdict = trace_exit(g->vcpu, exit, &regs, &sregs);
-        if (verdict == TRACE_RUN_ON)
-            continue;
-        if (verdict == TRACE_OTHER &&
-            !gphook_breakpoint(g->vcpu, g->hook, exit, l->cpl, &l->cs, &l->ss, &regs, &sregs))
-            return LAND_MISSED;
-        if (verdict == TRACE_OTHER && l->cpl == 0)
-            trace_stop(g->vcpu); /* what ran outside the trace may have changed the code */
-        if (!is_elsewhere(g, &regs, &sregs)) {
-            if (regs.rip != l->regs[REGISTER_RIP])
-                return LAND_MISSED;
-            if (fingerprint_matches(g->vcpu, &regs, &sregs, l)) {
-                trace_stop(g->vcpu);
-                stand_at_site(g, &regs, &sregs);
-                return LANDED;
-            }
-            g->passes++;
-            bool tracing = start_trace(g, &regs, &sregs);
-            memcpy(g->last, &regs, sizeof g->last);
-            if (tracing)
-                continue;
-        }
-        trace_stop(g->vcpu);
-        enum clock_landing stepped = step_over(g, &regs, &sregs, exit, e);
-        if (stepped != LANDED)
-            return stepped;
-    }
-}
-
 static enum clock_landing land(struct clock *c, const struct landmark *landmark,
                                struct vcpu_exit *exit, const volatile bool *interrupted,
                                struct err *e)
 {
-    struct vcpu *vcpu = c->vcpu;
-    struct landing g = {
-        .vcpu = vcpu,
-        .hook = c->hook,
-        .l = landmark,
-        .stats = &c->stats,
-        .interrupted = interrupted,
+    static const enum clock_landing landing_of[] = {
+        [BREAKPOINT_HIT] = LANDED,
+        [BREAKPOINT_EXIT] = LAND_MISSED,
+        [BREAKPOINT_STOPPED] = LAND_STOPPED,
+        [BREAKPOINT_FAILED] = LAND_FAILED,
     };
+    struct trace_condition conditions[TRACE_CONDITIONS];
+    struct landmark wanted = *landmark;
+    struct breakpoint b = {
+        .va = wanted.regs[REGISTER_RIP],
+        .gpa = wanted.gpa,
+        .cr3 = wanted.cr3,
+        .cpl = wanted.cpl,
+        .cs = &wanted.cs,
+        .ss = &wanted.ss,
+        .condition = conditions,
+        .conditions = conditions_of(&wanted, conditions),
+        .stops = is_there,
+        .opaque = &wanted,
+    };
+    struct breakpoints set;
 
-    memcpy(g.last, vcpu->regs, sizeof g.last);
-    g.site = guest_memory_at(&vcpu->vm->memory, landmark->gpa, 1);
-    if (!g.site)
+    const uint8_t *site = guest_memory_at(&c->vcpu->vm->memory, wanted.gpa, 1);
+    if (!site)
         return fail(e, "it lies outside memory");
-    if (*g.site != landmark->code[0])
+    if (*site != wanted.code[0])
         return fail(e, "the code there is not the recording's");
     c->stats.landings++;
-    arm(&g);
-    enum clock_landing result = land_armed(&g, exit, e);
-    trace_stop(vcpu);
-    disarm(&g);
-    return result;
+    breakpoints_init(&set, c->vcpu, c->hook);
+    set.interrupted = interrupted;
+    if (breakpoints_add(&set, &b, e) < 0)
+        return LAND_FAILED;
+    enum breakpoint_stop stop = breakpoints_run(&set, exit, e);
+    c->stats.exits += set.exits;
+    breakpoints_remove(&set, &b);
+    return landing_of[stop];
 }
 
 /* ---- the table ---- */
+
+static int open_clock(struct clock *c, struct err *e)
+{
+    (void)c;
+    (void)e;
+    breakpoints_probe();
+    return 0;
+}
 
 static int run(struct clock *c, struct vcpu_exit *exit, struct err *e)
 {
@@ -473,6 +295,7 @@ static int step(struct clock *c, struct vcpu_exit *exit, struct err *e)
 const struct clock_ops clock_landmark = {
     .name = "landmark",
     .description = "registers and memory, found again by a breakpoint; needs no counter",
+    .open = open_clock,
     .run = run,
     .step = step,
     .choose = choose,

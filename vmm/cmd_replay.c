@@ -150,6 +150,8 @@ static int report(struct player *p, const struct replay_options *o, double secon
                       (json_int_t)p->cpu.clock.stats.landings, "landing_exits",
                       (json_int_t)p->cpu.clock.stats.exits, "max_rss_kib",
                       (json_int_t)usage.ru_maxrss, "digest", digest);
+        if (p->status == PLAYER_STOPPED)
+            json_object_set_new(j, "rip", json_integer((json_int_t)p->cpu.vcpu.regs->rip));
         if (o->landings)
             json_object_set_new(j, "landing_costs", landing_log_json(&p->landings));
         json_dumpf(j, out, JSON_SORT_KEYS);
@@ -161,6 +163,8 @@ static int report(struct player *p, const struct replay_options *o, double secon
                 (unsigned long long)p->cpu.clock.stats.landings, seconds);
         if (p->status == PLAYER_ENDED)
             fprintf(out, "; the machine %s", end_reason_text(p->reason));
+        if (p->status == PLAYER_STOPPED)
+            fprintf(out, "; rip is %#llx", (unsigned long long)p->cpu.vcpu.regs->rip);
         fputc('\n', out);
         if (o->landings)
             landing_log_print(&p->landings, out);

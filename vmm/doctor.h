@@ -53,6 +53,9 @@ void doctor_run_isolated(void (*run)(struct probe_outcome *), unsigned limit_ms,
 
 /* A guest's SYSCALL, SYSRET and SSE work: the shortest proof that real guests run here. */
 void probe_real_guest(struct probe_outcome *o);
+/* Probes of the CPU's debug registers. */
+void probe_register_cpl0(struct probe_outcome *o);
+void probe_register_cpl3(struct probe_outcome *o);
 
 /*
  * Fail with one clear line unless this machine's /dev/kvm can run real guests: a guest program goes

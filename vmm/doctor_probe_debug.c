@@ -56,12 +56,12 @@ static void breakpoint(const uint8_t *code, size_t length, unsigned cpl, uint32_
                    (unsigned long long)address);
 }
 
-static void probe_register_cpl0(struct probe_outcome *o)
+void probe_register_cpl0(struct probe_outcome *o)
 {
     breakpoint(PROGRAM(micro_nops), 0, KVM_GUESTDBG_USE_HW_BP, MICRO_CODE + 2, o);
 }
 
-static void probe_register_cpl3(struct probe_outcome *o)
+void probe_register_cpl3(struct probe_outcome *o)
 {
     breakpoint(PROGRAM(micro_nops), 3, KVM_GUESTDBG_USE_HW_BP, MICRO_CODE + 2, o);
 }

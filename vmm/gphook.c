@@ -105,6 +105,33 @@ bool gphook_hit(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu
            !(frame->cs >> 16) && !(frame->ss >> 16) && (frame->rflags & 2);
 }
 
+/* What loading a selector loads from the GDT (AMD64 APM 2, sections 4.7 and 4.8); unusable when
+ * there is nothing. */
+static struct kvm_segment segment_of(const struct guest_memory *m, const struct kvm_sregs *s,
+                                     uint64_t selector)
+{
+    struct kvm_segment segment = {.selector = (uint16_t)selector, .unusable = 1};
+    const uint64_t at = selector & 0xfff8;
+    uint64_t d;
+
+    if (!at || at + 7 > s->gdt.limit || walk_read(m, s->cr3, s->gdt.base + at, &d, 8) != 8)
+        return segment;
+    segment.base = (d >> 16 & 0xffffff) | (d >> 56) << 24;
+    segment.limit = (uint32_t)((d & 0xffff) | (d >> 32 & 0xf0000));
+    segment.type = d >> 40 & 15;
+    segment.s = d >> 44 & 1;
+    segment.dpl = d >> 45 & 3;
+    segment.present = d >> 47 & 1;
+    segment.avl = d >> 52 & 1;
+    segment.l = d >> 53 & 1;
+    segment.db = d >> 54 & 1;
+    segment.g = d >> 55 & 1;
+    segment.unusable = 0;
+    if (segment.g)
+        segment.limit = segment.limit << 12 | 0xfff;
+    return segment;
+}
+
 bool gphook_breakpoint(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu_exit *exit,
                        unsigned cpl, const struct kvm_segment *cs, const struct kvm_segment *ss,
                        struct kvm_regs *regs, struct kvm_sregs *sregs)
@@ -124,8 +151,8 @@ bool gphook_breakpoint(struct vcpu *vcpu, const struct gp_hook *hook, const stru
     regs->rip = frame.rip;
     regs->rsp = frame.rsp;
     regs->rflags = frame.rflags & ~RFLAGS_RF;
-    sregs->cs = *cs;
-    sregs->ss = *ss;
+    sregs->cs = cs ? *cs : segment_of(&vcpu->vm->memory, sregs, frame.cs);
+    sregs->ss = ss ? *ss : segment_of(&vcpu->vm->memory, sregs, frame.ss);
     return true;
 }
 

@@ -4,26 +4,17 @@
 
 #include "base/now.h"
 #include "mmu/walk.h"
+#include "vmm/breakpoint.h"
 #include "vmm/insn.h"
 #include "vmm/site.h"
 
 #define MAX_SITES  14
-#define SITE_BYTES 16u
 #define STACK_SIZE 16384ull /* of a Linux kernel thread; its top is aligned to it */
 #define STACK_SCAN 1024     /* words looked at */
 /* A place reached as soon as this is in a loop, where replay would pass it too often. */
 #define QUICK_NS 2000000ull
 /* How long the end of an instruction that repeats itself is waited for. */
 #define RUN_TO_NS 200000000ull
-
-struct return_site {
-    uint64_t va;
-    uint8_t *at;
-    uint8_t saved[SITE_BYTES]; /* what was there and behind it, as far as the page goes */
-    unsigned len;
-    uint64_t armed_ns;
-    bool armed;
-};
 
 bool code_is_stable(const struct stable_code *stable, uint64_t va, uint64_t gpa,
                     const uint8_t *code, uint64_t len)
@@ -53,7 +44,7 @@ static bool follows_call(const struct guest_memory *m, uint64_t cr3, uint64_t va
 }
 
 static bool examine(struct vcpu *vcpu, const struct clock_host *host, uint64_t cr3, uint64_t va,
-                    struct return_site *out)
+                    struct breakpoint *out)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
     struct kvm_sregs sregs = {.cr3 = cr3};
@@ -65,13 +56,13 @@ static bool examine(struct vcpu *vcpu, const struct clock_host *host, uint64_t c
         site_quality(m, &insn, vcpu->regs, &sregs) != SITE_GOOD ||
         !code_is_stable(&host->stable, va, t.gpa, insn.bytes, insn.info.length))
         return false;
-    *out = (struct return_site){.va = va, .at = guest_memory_at(m, t.gpa, 1)};
-    return out->at != NULL;
+    *out = (struct breakpoint){.va = va, .gpa = t.gpa};
+    return guest_memory_at(m, t.gpa, 1) != NULL;
 }
 
 /* The return addresses on the stack, innermost first. */
 static unsigned collect(struct vcpu *vcpu, const struct clock_host *host, unsigned skip,
-                        struct return_site *sites)
+                        struct breakpoint *sites)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
     struct kvm_sregs sregs;
@@ -81,7 +72,7 @@ static unsigned collect(struct vcpu *vcpu, const struct clock_host *host, unsign
     vcpu_get_sregs(vcpu, &sregs);
     uint64_t end = (rsp | (STACK_SIZE - 1)) + 1;
     for (unsigned i = 0; i < STACK_SCAN && rsp < end && count < MAX_SITES; i++, rsp += 8) {
-        struct return_site site;
+        struct breakpoint site;
         uint64_t word;
         if (walk_read(m, sregs.cr3, rsp, &word, 8) != 8)
             break;
@@ -89,8 +80,7 @@ static unsigned collect(struct vcpu *vcpu, const struct clock_host *host, unsign
             continue;
         bool known = false;
         for (unsigned k = 0; k < count; k++)
-            known |=
-                sites[k].va - word + SITE_BYTES < 2 * SITE_BYTES; /* they compare their bytes */
+            known |= sites[k].va == word;
         if (known)
             continue;
         if (skip) {
@@ -102,89 +92,72 @@ static unsigned collect(struct vcpu *vcpu, const struct clock_host *host, unsign
     return count;
 }
 
-static void arm(struct return_site *site)
+static enum clock_choice run_to_sites(struct breakpoints *set, struct breakpoint *sites,
+                                      unsigned count, uint64_t quick_ns, struct vcpu_exit *exit,
+                                      struct err *e)
 {
-    site->len = (unsigned)(PAGE_BYTES - (site->va & (PAGE_BYTES - 1)));
-    if (site->len > SITE_BYTES)
-        site->len = SITE_BYTES;
-    memcpy(site->saved, site->at, site->len);
-    site->armed = true;
-    site->armed_ns = host_now_ns();
-    *site->at = HLT;
-}
+    static const enum clock_choice otherwise[] = {
+        [BREAKPOINT_EXIT] = CLOCK_EXITED,
+        [BREAKPOINT_STOPPED] = CLOCK_LATER,
+        [BREAKPOINT_FAILED] = CLOCK_FAILED,
+    };
+    const uint64_t began = host_now_ns();
 
-/* The guest may have freed the page (start-up code) and put data there, in which a byte that looks
- * like ours is its own: what lies behind it tells. */
-static void disarm(struct return_site *site)
-{
-    if (site->armed && *site->at == HLT && !memcmp(site->at + 1, site->saved + 1, site->len - 1))
-        *site->at = site->saved[0];
-    site->armed = false;
-}
-
-static struct return_site *find_hit(struct vcpu *vcpu, const struct vcpu_exit *exit,
-                                    struct return_site *sites, unsigned count)
-{
-    for (unsigned i = 0; exit->kind == EXIT_HLT && i < count; i++)
-        if (sites[i].armed && vcpu->regs->rip == sites[i].va + 1)
-            return &sites[i];
-    return NULL;
-}
-
-static enum clock_choice run_armed(struct vcpu *vcpu, struct return_site *sites, unsigned count,
-                                   uint64_t quick_ns, struct vcpu_exit *exit, struct err *e)
-{
-    for (unsigned live = count; live; live--) {
-        if (vcpu_run(vcpu, exit, e) < 0)
-            return CLOCK_FAILED;
-        if (exit->kind == EXIT_KICK)
-            return CLOCK_LATER;
-        struct return_site *hit = find_hit(vcpu, exit, sites, count);
-        if (!hit)
-            return CLOCK_EXITED;
-        bool quick = host_now_ns() - hit->armed_ns < quick_ns;
-        struct kvm_regs regs = *vcpu->regs;
-        regs.rip = hit->va;
-        disarm(hit);
-        vcpu_set_regs(vcpu, &regs);
-        if (!quick && vcpu_interruptible(vcpu))
+    while (set->first) {
+        enum breakpoint_stop stop = breakpoints_run(set, exit, e);
+        if (stop != BREAKPOINT_HIT)
+            return otherwise[stop];
+        if (host_now_ns() - began >= quick_ns && vcpu_interruptible(set->vcpu))
             return CLOCK_CHOSEN;
+        for (unsigned i = 0; i < count; i++)
+            if (sites[i].hit)
+                breakpoints_remove(set, &sites[i]);
     }
     return CLOCK_LATER;
+}
+
+static enum clock_choice run_with(struct vcpu *vcpu, const struct clock_host *host,
+                                  struct breakpoint *sites, unsigned count, uint64_t quick_ns,
+                                  uint64_t kick_ns, struct vcpu_exit *exit, struct err *e)
+{
+    struct breakpoints set;
+    enum clock_choice choice = CLOCK_FAILED;
+    unsigned added = 0;
+
+    breakpoints_init(&set, vcpu, host->hook);
+    while (added < count && breakpoints_add(&set, &sites[added], e) == 0)
+        added++;
+    if (added == count) {
+        host->kick_after(host->opaque, kick_ns);
+        choice = run_to_sites(&set, sites, count, quick_ns, exit, e);
+    }
+    for (unsigned i = 0; i < added; i++)
+        breakpoints_remove(&set, &sites[i]);
+    return choice;
 }
 
 enum clock_choice return_site_run(struct vcpu *vcpu, const struct clock_host *host, unsigned skip,
                                   struct vcpu_exit *exit, struct err *e)
 {
-    struct return_site sites[MAX_SITES];
+    struct breakpoint sites[MAX_SITES];
     unsigned count = collect(vcpu, host, skip, sites);
 
     if (!count)
         return CLOCK_LATER;
-    for (unsigned i = 0; i < count; i++)
-        arm(&sites[i]);
-    host->kick_after(host->opaque, skip ? host->wait_ns : host->wait_ns / 4);
-    enum clock_choice choice = run_armed(vcpu, sites, count, QUICK_NS, exit, e);
-    for (unsigned i = 0; i < count; i++)
-        disarm(&sites[i]);
-    return choice;
+    return run_with(vcpu, host, sites, count, QUICK_NS, skip ? host->wait_ns : host->wait_ns / 4,
+                    exit, e);
 }
 
 enum clock_choice return_site_run_to(struct vcpu *vcpu, const struct clock_host *host, uint64_t va,
                                      struct vcpu_exit *exit, struct err *e)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
-    struct return_site site = {.va = va};
+    struct breakpoint site = {.va = va};
     struct kvm_sregs sregs;
     struct translation t;
 
     vcpu_get_sregs(vcpu, &sregs);
-    site.at = walk(m, sregs.cr3, va, &t) ? guest_memory_at(m, t.gpa, 1) : NULL;
-    if (!site.at || sregs.ss.dpl != 0)
+    if (sregs.ss.dpl != 0 || !walk(m, sregs.cr3, va, &t) || !guest_memory_at(m, t.gpa, 1))
         return CLOCK_LATER;
-    arm(&site);
-    host->kick_after(host->opaque, RUN_TO_NS);
-    enum clock_choice choice = run_armed(vcpu, &site, 1, 0, exit, e);
-    disarm(&site);
-    return choice;
+    return run_with(vcpu, host, &site, 1, 0, RUN_TO_NS, exit, e);
 }

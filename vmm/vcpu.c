@@ -41,12 +41,43 @@ void vcpu_destroy(struct vcpu *vcpu)
     *vcpu = (struct vcpu){.fd = -1};
 }
 
-static void set_debug(struct vcpu *vcpu, unsigned control)
-{
-    struct kvm_guest_debug debug = {.control = control};
-    int rc = ioctl(vcpu->fd, KVM_SET_GUEST_DEBUG, &debug);
+#define DR7_LOCAL(n) (1ull << 2 * (n)) /* on execution, of one byte: all other bits 0 */
 
+static void set_debug(struct vcpu *vcpu, bool step)
+{
+    struct kvm_guest_debug debug = {.control = step ? KVM_GUESTDBG_SINGLESTEP : 0};
+
+    for (unsigned i = 0; i < VCPU_DEBUG_REGISTERS; i++) {
+        if (!vcpu->watching[i])
+            continue;
+        debug.control |= KVM_GUESTDBG_USE_HW_BP;
+        debug.arch.debugreg[i] = vcpu->watched[i];
+        debug.arch.debugreg[7] |= DR7_LOCAL(i);
+    }
+    if (debug.control)
+        debug.control |= KVM_GUESTDBG_ENABLE;
+    int rc = ioctl(vcpu->fd, KVM_SET_GUEST_DEBUG, &debug);
     assert(rc == 0);
+}
+
+unsigned vcpu_add_debug_register(struct vcpu *vcpu, uint64_t va)
+{
+    unsigned number = 0;
+
+    while (number < VCPU_DEBUG_REGISTERS && vcpu->watching[number])
+        number++;
+    assert(number < VCPU_DEBUG_REGISTERS);
+    vcpu->watching[number] = true;
+    vcpu->watched[number] = va;
+    set_debug(vcpu, vcpu->stepping);
+    return number;
+}
+
+void vcpu_remove_debug_register(struct vcpu *vcpu, unsigned number)
+{
+    assert(number < VCPU_DEBUG_REGISTERS && vcpu->watching[number]);
+    vcpu->watching[number] = false;
+    set_debug(vcpu, vcpu->stepping);
 }
 
 /*
@@ -63,9 +94,9 @@ static int leave_sti_shadow(struct vcpu *vcpu)
     while (run->exit_reason == KVM_EXIT_IRQ_WINDOW_OPEN &&
            insn_read(vcpu, vcpu->regs->rip - 1, &before, 1) == 1 && before == 0xfb) {
         run->request_interrupt_window = 0;
-        set_debug(vcpu, KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP);
+        set_debug(vcpu, true);
         int rc = ioctl(vcpu->fd, KVM_RUN, 0);
-        set_debug(vcpu, vcpu->stepping ? KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP : 0);
+        set_debug(vcpu, vcpu->stepping);
         run->request_interrupt_window = 1;
         if (rc < 0) /* a kick got in first: nothing has run, the step is still to be done */ {
             if (errno != EINTR)
@@ -293,7 +324,7 @@ void vcpu_alias_idt(struct vcpu *vcpu, const struct kvm_dtable *used)
 void vcpu_step(struct vcpu *vcpu, bool on)
 {
     if (on != vcpu->stepping || on)
-        set_debug(vcpu, on ? KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP : 0);
+        set_debug(vcpu, on);
     vcpu->stepping = on;
 }
 

@@ -45,6 +45,8 @@ struct vcpu_exit {
 /* The port whose 4-byte read stands for a patched RDTSC (E5 ib has the length of 0F 31). */
 #define RDTSC_PORT 0xe1
 
+#define VCPU_DEBUG_REGISTERS 4u
+
 struct vcpu {
     struct vm *vm;
     unsigned index;
@@ -52,6 +54,8 @@ struct vcpu {
     struct kvm_run *run;
     struct kvm_regs *regs; /* registers of the last exit, in kvm_run; change by vcpu_set_regs() */
     bool stepping;
+    bool watching[VCPU_DEBUG_REGISTERS]; /* see vcpu_add_debug_register() */
+    uint64_t watched[VCPU_DEBUG_REGISTERS];
     volatile bool kicked; /* since vcpu_run() returned last */
     uint64_t cr3_shown, cr3_used; /* see vcpu_alias_cr3() */
     bool idt_aliased;             /* see vcpu_alias_idt() */
@@ -100,6 +104,11 @@ void vcpu_alias_idt(struct vcpu *vcpu, const struct kvm_dtable *used);
 void vcpu_step(struct vcpu *vcpu, bool on);
 /* vcpu_run() for one instruction, with TF set meanwhile (see vmm/stepper.h for what that shows). */
 int vcpu_run_step(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e);
+/* Have the CPU exit, EXIT_STEP, before it executes the instruction at va, by a debug register of
+ * the host's: the guest does not see it. Returns its number; one must be free. Only where doctor's
+ * probes say that they work. */
+unsigned vcpu_add_debug_register(struct vcpu *vcpu, uint64_t va);
+void vcpu_remove_debug_register(struct vcpu *vcpu, unsigned number);
 /* A segment of 64-bit code, or of data, as SYSCALL loads it; the selector's RPL is its DPL. */
 struct kvm_segment vcpu_flat_segment(unsigned selector, bool code);
 /* Current privilege level of the last exit, 0 or 3. */

@@ -11,7 +11,7 @@ static uint64_t limit, sum;
 static void user(void)
 {
     while (ticks < limit) {
-        for (uint64_t i = 1000 + sum % 9973; i--;)
+        for (uint64_t i = 1000 + sum % 20011; i--;)
             sum = mix(sum, i);
         sum = mix(sum, rdtsc_user());
     }

@@ -1,0 +1,380 @@
+/*
+ * Breakpoints (vmm/breakpoint.h) on small programs that a real KVM runs: where they stop, that they
+ * stop nowhere else, that nothing of them stays behind, and what conditions cost. Writes TAP.
+ *
+ * usage: breakpoints [native]     `native`: CPL0 only, on this machine's own /dev/kvm whatever it
+ * is
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/now.h"
+#include "mmu/walk.h"
+#include "vmm/breakpoint.h"
+#include "vmm/command.h"
+#include "vmm/doctor_guest.h"
+#include "vmm/stepper.h"
+
+/* Labels are where breakpoints are set. */
+GUEST_CODE(loop, "mov $1500000, %ecx\n"
+                 "xor %eax, %eax\n"
+                 "loop_at: add $3, %rax\n"
+                 "mov %rax, 0x800000\n"
+                 "dec %ecx\n"
+                 "jnz loop_at\n" GUEST_DONE);
+/* One-byte instructions, and operands relative to RIP. */
+GUEST_CODE(near_code, "mov $1500000, %ecx\n"
+                      "1: lea near_data(%rip), %rdx\n"
+                      "near_at: nop\n"
+                      "push %rcx\n"
+                      "incq near_data(%rip)\n"
+                      "pop %rcx\n"
+                      "dec %ecx\n"
+                      "jnz 1b\n" GUEST_DONE ".set near_data, near_code + 0x200000\n");
+GUEST_CODE(nested, "mov $5, %ebx\n"
+                   "outer_at: mov $4, %ecx\n"
+                   "inner_at: inc %eax\n"
+                   "beside_at: dec %ecx\n"
+                   "jnz inner_at\n"
+                   "dec %ebx\n"
+                   "jnz outer_at\n" GUEST_DONE);
+/* What a plain step does not get right, or exits. */
+GUEST_CODE(special, "mov $2, %ebx\n"
+                    "pushf_at: pushf\n"
+                    "popf_at: popf\n"
+                    "out_at: out %al, $0x51\n"
+                    "dec %ebx\n"
+                    "jnz pushf_at\n" GUEST_DONE);
+extern const uint8_t loop_at[], near_at[], outer_at[], inner_at[], beside_at[], pushf_at[],
+    popf_at[], out_at[];
+
+/* Where the programs are: a page that user code cannot write to, as that of real programs. */
+#define CODE_AT                 0x600000u
+#define ADDRESS(program, label) (CODE_AT + (uint64_t)((label) - (program)))
+#define PASSES                  1000000u
+#define TOTAL                   1500000u
+#define FEW_EXITS               12
+
+static struct micro_guest guest;
+static struct gp_hook hook;
+static struct breakpoints set;
+static struct vcpu_exit last;
+static unsigned number, bad;
+static bool native;
+
+static void fail(const char *what)
+{
+    printf("Bail out! %s\n", what);
+    exit(1);
+}
+
+static void ok(bool good, const char *what, unsigned cpl, const struct breakpoint_means *means)
+{
+    printf("%sok %u %s at CPL%u, by %s\n", good ? "" : "not ", ++number, what, cpl,
+           means ? means->name : "what there is");
+    bad += !good;
+    if (!good)
+        printf("# rip %#llx, rax %llu, rcx %llu, exit %d, %llu exits\n",
+               (unsigned long long)guest.vcpu.regs->rip, (unsigned long long)guest.vcpu.regs->rax,
+               (unsigned long long)guest.vcpu.regs->rcx, last.kind, (unsigned long long)set.exits);
+}
+
+/* A #GP hook: the gate leads to the HLT byte of the vector's own handler. */
+static void install_hook(void)
+{
+    struct kvm_sregs sregs;
+    struct gate gp;
+
+    vcpu_get_sregs(&guest.vcpu, &sregs);
+    uint8_t *gate =
+        guest_memory_at(&guest.vm.memory, sregs.idt.base + VECTOR_GP * GATE_BYTES, GATE_BYTES);
+    if (!gate_read(&guest.vm.memory, &sregs, VECTOR_GP, &gp))
+        fail("no gate");
+    hook = (struct gp_hook){.handler = gp.handler, .rip = gp.handler + 2};
+    gate_redirect(gate, hook.rip);
+}
+
+/* Memory of the kernel's own is what is compared at CPL0. */
+static void protect(unsigned cpl)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(&guest.vcpu, &sregs);
+    uint64_t *root = guest_memory_at(&guest.vm.memory, sregs.cr3, 8);
+    if (cpl == 0)
+        *root &= ~PTE_USER;
+    uint64_t *pointers = guest_memory_at(&guest.vm.memory, *root & PTE_ADDRESS, 8);
+    uint64_t *directory = guest_memory_at(&guest.vm.memory, *pointers & PTE_ADDRESS, PAGE_BYTES);
+    directory[CODE_AT >> 21] &= ~PTE_WRITE;
+}
+
+static void place(const uint8_t *code, size_t length)
+{
+    struct kvm_regs regs = *guest.vcpu.regs;
+
+    memcpy(guest_memory_at(&guest.vm.memory, CODE_AT, length), code, length);
+    regs.rip = CODE_AT;
+    vcpu_set_regs(&guest.vcpu, &regs);
+}
+
+static void start(const uint8_t *code, size_t length, unsigned cpl,
+                  const struct breakpoint_means *means)
+{
+    struct probe_outcome o = {0};
+
+    vcpu_destroy(&guest.vcpu);
+    vm_destroy(&guest.vm);
+    if (!micro_guest_start(&guest, code, length, cpl, &o))
+        fail(o.detail);
+    protect(cpl);
+    place(code, length);
+    install_hook();
+    breakpoints_init(&set, &guest.vcpu, &hook);
+    set.only = means;
+}
+
+static bool is_clean(const uint8_t *code, size_t length)
+{
+    return !memcmp(guest_memory_at(&guest.vm.memory, CODE_AT, length), code, length);
+}
+
+static void add(struct breakpoint *b)
+{
+    struct err e = {0};
+
+    if (breakpoints_add(&set, b, &e) < 0)
+        fail(e.text);
+}
+
+static enum breakpoint_stop run(void)
+{
+    struct err e = {0};
+    enum breakpoint_stop stop = breakpoints_run(&set, &last, &e);
+
+    if (stop == BREAKPOINT_FAILED)
+        fail(e.text);
+    return stop;
+}
+
+/* On from where a breakpoint stopped. */
+static void step(void)
+{
+    struct stepper stepper;
+    struct step done;
+    struct err e = {0};
+
+    stepper_init(&stepper, &guest.vcpu);
+    if (stepper_step(&stepper, &done, &last, &e) < 0)
+        fail(e.text);
+    stepper_close(&stepper);
+}
+
+static bool is_done(enum breakpoint_stop stop)
+{
+    return stop == BREAKPOINT_EXIT && last.kind == EXIT_PIO_OUT && last.at == MICRO_DONE;
+}
+
+/* ---- conditions ---- */
+
+/* The passes are the first instruction's operand. */
+static double time_of(const uint8_t *code, size_t length, unsigned cpl)
+{
+    const uint32_t passes = PASSES;
+
+    start(code, length, cpl, NULL);
+    memcpy(guest_memory_at(&guest.vm.memory, CODE_AT + 1, 4), &passes, 4);
+    const uint64_t began = host_now_ns();
+    if (!is_done(run()))
+        fail("a program does not end");
+    return (double)(host_now_ns() - began);
+}
+
+/*
+ * From the second stop on at the same place, as a user sees it who says "continue": what is made
+ * once a VM, and code of ours that an emulated CPU runs for the first time, cost some ms.
+ */
+static void test_condition(const char *what, const uint8_t *code, size_t length, unsigned cpl,
+                           uint64_t at, struct trace_condition early, struct trace_condition late)
+{
+    struct trace_condition condition = early;
+    struct breakpoint b = {.va = at, .cpl = cpl, .condition = &condition, .conditions = 1};
+    const double free_ns = time_of(code, length, cpl);
+
+    start(code, length, cpl, NULL);
+    add(&b);
+    bool good = run() == BREAKPOINT_HIT && guest.vcpu.regs->rcx == TOTAL - 2;
+    step();
+    condition = late;
+    set.exits = 0;
+    const uint64_t began = host_now_ns();
+    good &= run() == BREAKPOINT_HIT && guest.vcpu.regs->rip == at && b.hit;
+    const double ns = (double)(host_now_ns() - began);
+    const uint64_t exits = set.exits;
+    good &=
+        guest.vcpu.regs->rcx == TOTAL - PASSES + 1 && exits <= FEW_EXITS && is_clean(code, length);
+    breakpoints_remove(&set, &b);
+    good &= is_done(run());
+    ok(good, what, cpl, NULL);
+    printf("# %llu exits, %.1f ms, %.2f times the loop's own\n", (unsigned long long)exits,
+           ns / 1e6, ns / free_ns);
+}
+
+static struct trace_condition reg_is(unsigned reg, uint64_t value)
+{
+    return (struct trace_condition){.reg = reg, .value = value};
+}
+
+static struct trace_condition memory_is(uint64_t value)
+{
+    return (struct trace_condition){.memory = true, .va = MICRO_DATA, .value = value};
+}
+
+static void test_conditions(unsigned cpl)
+{
+    const struct trace_condition early = reg_is(2, TOTAL - 2), late = reg_is(2, TOTAL - PASSES + 1);
+
+    test_condition("a register at the millionth pass", PROGRAM(loop), cpl, ADDRESS(loop, loop_at),
+                   early, late);
+    test_condition("memory at the millionth pass", PROGRAM(loop), cpl, ADDRESS(loop, loop_at),
+                   memory_is(6), memory_is(3 * (PASSES - 1)));
+    test_condition("short and RIP-relative instructions, a register", PROGRAM(near_code), cpl,
+                   ADDRESS(near_code, near_at), early, late);
+    test_condition("short and RIP-relative instructions, memory", PROGRAM(near_code), cpl,
+                   ADDRESS(near_code, near_at), memory_is(2), memory_is(PASSES - 1));
+}
+
+/* ---- several ---- */
+
+static void test_nested(unsigned cpl, const struct breakpoint_means *means)
+{
+    static const struct trace_condition third = {.reg = 2, .value = 2};
+    struct breakpoint outer = {.va = ADDRESS(nested, outer_at), .cpl = cpl};
+    struct breakpoint inner = {
+        .va = ADDRESS(nested, inner_at), .cpl = cpl, .condition = &third, .conditions = 1};
+    struct breakpoint beside = {.va = ADDRESS(nested, beside_at), .cpl = cpl};
+    struct breakpoint twin = outer;
+    bool good = true;
+
+    start(PROGRAM(nested), cpl, means);
+    add(&outer);
+    add(&inner);
+    add(&beside);
+    add(&twin);
+    for (unsigned round = 0; round < 5; round++) {
+        good &= run() == BREAKPOINT_HIT && outer.hit && twin.hit && !inner.hit && !beside.hit &&
+                guest.vcpu.regs->rip == outer.va && is_clean(PROGRAM(nested));
+        step();
+        for (unsigned pass = 0; pass < 4; pass++) {
+            if (pass == 2) {
+                good &= run() == BREAKPOINT_HIT && inner.hit && !outer.hit &&
+                        guest.vcpu.regs->rip == inner.va && guest.vcpu.regs->rcx == 2;
+                step();
+            }
+            good &= run() == BREAKPOINT_HIT && beside.hit && !inner.hit &&
+                    guest.vcpu.regs->rcx == 4 - pass && is_clean(PROGRAM(nested));
+            step();
+        }
+    }
+    good &= is_done(run()) && guest.vcpu.regs->rax == 20;
+    breakpoints_remove(&set, &twin);
+    breakpoints_remove(&set, &beside);
+    breakpoints_remove(&set, &inner);
+    breakpoints_remove(&set, &outer);
+    ok(good && is_clean(PROGRAM(nested)), "four, two at one place and two side by side", cpl,
+       means);
+}
+
+static void test_once(unsigned cpl, const struct breakpoint_means *means)
+{
+    struct breakpoint outer = {.va = ADDRESS(nested, outer_at), .cpl = cpl};
+    struct breakpoint beside = {.va = ADDRESS(nested, beside_at), .cpl = cpl};
+
+    start(PROGRAM(nested), cpl, means);
+    add(&outer);
+    bool good = run() == BREAKPOINT_HIT && guest.vcpu.regs->rip == outer.va && outer.hit;
+    breakpoints_remove(&set, &outer);
+    add(&beside);
+    good &= run() == BREAKPOINT_HIT && guest.vcpu.regs->rip == beside.va && beside.hit &&
+            guest.vcpu.regs->rcx == 4 && guest.vcpu.regs->rax == 1;
+    breakpoints_remove(&set, &beside);
+    ok(good && is_clean(PROGRAM(nested)), "one, then another", cpl, means);
+}
+
+static void test_special(unsigned cpl, const struct breakpoint_means *means)
+{
+    static const struct trace_condition never = {.reg = 1, .value = 99};
+    const uint64_t at[] = {ADDRESS(special, pushf_at), ADDRESS(special, popf_at),
+                           ADDRESS(special, out_at)};
+    struct breakpoint b[3];
+    bool good = true;
+
+    start(PROGRAM(special), cpl, means);
+    for (unsigned i = 0; i < 3; i++) {
+        b[i] = (struct breakpoint){.va = at[i], .cpl = cpl, .condition = &never, .conditions = 1};
+        add(&b[i]);
+    }
+    const uint64_t stack = guest.vcpu.regs->rsp;
+    for (unsigned round = 0; round < 2; round++)
+        good &= run() == BREAKPOINT_EXIT && last.kind == EXIT_PIO_OUT && last.at == 0x51;
+    good &= is_done(run());
+    uint64_t pushed;
+    memcpy(&pushed, guest_memory_at(&guest.vm.memory, stack - 8, 8), 8);
+    good &= !(pushed & 0x100) && !(guest.vcpu.regs->rflags & 0x100);
+    for (unsigned i = 0; i < 3; i++) {
+        good &= means == &breakpoint_step || b[i].passes == 2;
+        breakpoints_remove(&set, &b[i]);
+    }
+    ok(good && is_clean(PROGRAM(special)), "passing PUSHF, POPF and OUT", cpl, means);
+}
+
+static void test_means(unsigned cpl, const struct breakpoint_means *means)
+{
+    if (!means->works(cpl)) {
+        printf("ok %u at CPL%u, by %s # SKIP doctor says that this KVM lacks it\n", ++number, cpl,
+               means->name);
+        return;
+    }
+    test_once(cpl, means);
+    if (native) /* such a KVM often lacks what going on takes */
+        return;
+    test_nested(cpl, means);
+    test_special(cpl, means);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct breakpoint_means *const means[] = {&breakpoint_hlt, &breakpoint_register,
+                                                           &breakpoint_step};
+    static char self[4096];
+    struct err e = {0};
+    int status;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    native = argc > 1 && !strcmp(argv[1], "native");
+    if (native && access("/dev/kvm", R_OK | W_OK) < 0) {
+        printf("1..0 # SKIP /dev/kvm: %s\n", strerror(errno));
+        return 0;
+    }
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+        return 1;
+    struct invocation inv = {.self = self, .argv = argv, .host = HOST_AUTO};
+    struct host_needs needs = {.guest_memory = 16u << 20};
+    if (!native && host_redirect(&inv, &needs, &status, &e)) {
+        if (e.text[0])
+            fprintf(stderr, "breakpoints: %s\n", e.text);
+        return status;
+    }
+    guest.vcpu.fd = guest.vm.fd = -1;
+    for (unsigned cpl = 0; cpl <= (native ? 0 : 3); cpl += 3) {
+        for (unsigned i = 0; i < sizeof means / sizeof *means; i++)
+            test_means(cpl, means[i]);
+        if (!native)
+            test_conditions(cpl);
+    }
+    printf("1..%u\n", number);
+    return bad ? 1 : 0;
+}

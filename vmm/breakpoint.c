@@ -1,0 +1,309 @@
+/* Running to breakpoints: see vmm/breakpoint.h. */
+#include "vmm/breakpoint.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "mmu/walk.h"
+#include "vmm/insn.h"
+#include "vmm/site.h"
+#include "vmm/stepper.h"
+
+static const struct breakpoint_means *const means_table[] = {
+    &breakpoint_register,
+    &breakpoint_hlt,
+    &breakpoint_step,
+};
+
+void breakpoints_probe(void)
+{
+    for (unsigned i = 0; i < sizeof means_table / sizeof *means_table; i++)
+        for (unsigned cpl = 0; cpl <= 3; cpl += 3)
+            means_table[i]->works(cpl);
+}
+
+void breakpoints_init(struct breakpoints *set, struct vcpu *vcpu, const struct gp_hook *hook)
+{
+    *set = (struct breakpoints){.vcpu = vcpu, .hook = hook};
+}
+
+int breakpoints_add(struct breakpoints *set, struct breakpoint *b, struct err *e)
+{
+    assert(!b->means && b->conditions <= TRACE_CONDITIONS);
+    for (unsigned i = 0; i < sizeof means_table / sizeof *means_table && !b->means; i++) {
+        const struct breakpoint_means *means = means_table[i];
+        if ((!set->only || set->only == means) && means->works(b->cpl) && means->has_room(set, b))
+            b->means = means;
+    }
+    if (!b->means)
+        return err_set(e, STATUS_ERROR, "no breakpoint can be set at %#llx",
+                       (unsigned long long)b->va);
+    if (b->conditions)
+        b->filter = breakpoint_filter_new(set->vcpu);
+    b->next = set->first;
+    set->first = b;
+    return 0;
+}
+
+void breakpoints_remove(struct breakpoints *set, struct breakpoint *b)
+{
+    for (struct breakpoint **at = &set->first; *at; at = &(*at)->next) {
+        if (*at != b)
+            continue;
+        *at = b->next;
+        break;
+    }
+    assert(!b->armed && set->traced != b);
+    free(b->filter);
+    b->filter = NULL;
+    b->means = NULL;
+}
+
+/* ---- around a run of the vCPU ---- */
+
+static void find_code(struct breakpoints *set, struct breakpoint *b)
+{
+    const struct guest_memory *m = &set->vcpu->vm->memory;
+    struct kvm_sregs sregs;
+    struct translation t;
+
+    if (!b->gpa) {
+        vcpu_get_sregs(set->vcpu, &sregs);
+        if (!walk(m, b->cr3 ? b->cr3 : sregs.cr3, b->va, &t))
+            return;
+        b->gpa = t.gpa;
+    }
+    b->at = guest_memory_at(m, b->gpa, 1);
+}
+
+static void arm(struct breakpoints *set, const struct breakpoint *except)
+{
+    for (struct breakpoint *b = set->first; b; b = b->next) {
+        if (!b->at)
+            find_code(set, b);
+        if (b->armed || !b->at || (except && b->gpa == except->gpa))
+            continue;
+        b->means->arm(set, b);
+        b->armed = true;
+        b->armed_before = set->armed;
+        set->armed = b;
+    }
+}
+
+/* The last one first: each has remembered the code as it found it, others close by included. */
+static void disarm(struct breakpoints *set)
+{
+    for (; set->armed; set->armed = set->armed->armed_before) {
+        set->armed->means->disarm(set, set->armed);
+        set->armed->armed = false;
+    }
+}
+
+static void stop_trace(struct breakpoints *set)
+{
+    trace_stop(set->vcpu);
+    set->traced = NULL;
+}
+
+/* ---- hits ---- */
+
+/* Bring the vCPU itself to the place, as if no breakpoint had ever been there. */
+static void stand_at(struct breakpoints *set, const struct breakpoint *b,
+                     const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+{
+    stop_trace(set);
+    if (b->cpl == 3)
+        vcpu_set_sregs(set->vcpu, sregs);
+    vcpu_set_regs(set->vcpu, regs);
+}
+
+/* The breakpoint an exit is due to, and the state of the code there. Its instruction may be
+ * mapped at another address here, or be that of another process: see is_for(). */
+static struct breakpoint *find_hit(struct breakpoints *set, const struct vcpu_exit *exit,
+                                   struct kvm_regs *regs, struct kvm_sregs *sregs)
+{
+    for (struct breakpoint *b = set->first; b; b = b->next)
+        if (b->armed && b->means->is_hit(set, b, exit, regs, sregs))
+            return b;
+    return NULL;
+}
+
+static bool is_for(const struct breakpoint *b, const struct kvm_regs *regs,
+                   const struct kvm_sregs *sregs)
+{
+    return b->va == regs->rip && (!b->cr3 || b->cr3 == sregs->cr3) && b->cpl == sregs->ss.dpl;
+}
+
+/* Let all that are there look at the pass. Returns how many stop; *one is one that does not. */
+static unsigned look(struct breakpoints *set, const struct kvm_regs *regs,
+                     const struct kvm_sregs *sregs, struct breakpoint **one)
+{
+    unsigned stops = 0, others = 0;
+
+    *one = NULL;
+    for (struct breakpoint *b = set->first; b; b = b->next) {
+        b->hit = false;
+        if (!is_for(b, regs, sregs))
+            continue;
+        b->passes++;
+        b->hit = b->stops ? b->stops(b, set->vcpu, regs, sregs)
+                          : breakpoint_conditions_hold(set, b, regs, sregs);
+        stops += b->hit;
+        others += !b->hit;
+        if (!b->hit)
+            *one = b;
+    }
+    /* The comparison of one is all that a trace has. */
+    if (others > 1)
+        *one = NULL;
+    return stops;
+}
+
+/*
+ * Execute the instruction where the vCPU stands. BREAKPOINT_HIT: it did. The plain step is much
+ * cheaper than an exact one, and as good for most instructions.
+ */
+static enum breakpoint_stop step_off(struct breakpoints *set, const struct kvm_sregs *sregs,
+                                     struct vcpu_exit *exit, struct err *e)
+{
+    struct vcpu *vcpu = set->vcpu;
+    struct stepper stepper;
+    struct step step;
+    struct insn insn;
+
+    if (insn_decode(&vcpu->vm->memory, sregs->cr3, vcpu->regs->rip, &insn) &&
+        site_can_step(&vcpu->vm->memory, &insn, vcpu->regs, sregs)) {
+        do {
+            set->exits++;
+            if (vcpu_run_step(vcpu, exit, e) < 0)
+                return BREAKPOINT_FAILED;
+        } while (exit->kind == EXIT_KICK);
+        return exit->kind == EXIT_STEP ? BREAKPOINT_HIT : BREAKPOINT_EXIT;
+    }
+    stepper_init(&stepper, vcpu);
+    do {
+        set->exits++;
+        if (stepper_step(&stepper, &step, exit, e) < 0) {
+            stepper_close(&stepper);
+            return BREAKPOINT_FAILED;
+        }
+    } while (step.kind == STEP_KICK);
+    stepper_close(&stepper);
+    return step.kind == STEP_EXIT ? BREAKPOINT_EXIT : BREAKPOINT_HIT;
+}
+
+/* The vCPU is at a breakpoint, or its trace came to where all conditions are true. */
+static enum breakpoint_stop pass(struct breakpoints *set, const struct breakpoint *at,
+                                 const struct kvm_regs *regs, const struct kvm_sregs *sregs,
+                                 struct vcpu_exit *exit, struct err *e)
+{
+    struct breakpoint *one;
+
+    if (look(set, regs, sregs, &one)) {
+        stand_at(set, at, regs, sregs);
+        return BREAKPOINT_HIT;
+    }
+    if (set->traced && set->traced != one)
+        stop_trace(set);
+    if (one && one->filter) {
+        arm(set, one); /* the trace has to leave for the others; this one it replaces */
+        if (breakpoint_filter_start(set, one, regs, sregs)) {
+            set->traced = one;
+            return BREAKPOINT_NONE;
+        }
+        disarm(set);
+    }
+    stand_at(set, at, regs, sregs);
+    enum breakpoint_stop stepped = step_off(set, sregs, exit, e);
+    return stepped == BREAKPOINT_HIT ? BREAKPOINT_NONE : stepped;
+}
+
+/* ---- running ---- */
+
+static bool is_stepped(const struct breakpoints *set)
+{
+    for (const struct breakpoint *b = set->first; b; b = b->next)
+        if (b->means == &breakpoint_step)
+            return true;
+    return false;
+}
+
+/* By single steps, looking at all breakpoints before each. */
+static enum breakpoint_stop run_stepped(struct breakpoints *set, struct vcpu_exit *exit,
+                                        struct err *e)
+{
+    struct breakpoint *one;
+    struct stepper stepper;
+    struct step step;
+    struct kvm_sregs sregs;
+    enum breakpoint_stop stop = BREAKPOINT_EXIT;
+
+    stepper_init(&stepper, set->vcpu);
+    if (stepper_open(&stepper, e) < 0)
+        return BREAKPOINT_FAILED;
+    do {
+        vcpu_get_sregs(set->vcpu, &sregs);
+        if (!vcpu_event_pending(set->vcpu) && look(set, set->vcpu->regs, &sregs, &one)) {
+            stop = BREAKPOINT_HIT;
+            break;
+        }
+        set->exits++;
+        if (stepper_step(&stepper, &step, exit, e) < 0)
+            stop = BREAKPOINT_FAILED;
+        else if (step.kind == STEP_KICK && (!set->interrupted || *set->interrupted))
+            stop = BREAKPOINT_STOPPED;
+    } while (stop == BREAKPOINT_EXIT && step.kind != STEP_EXIT);
+    stepper_close(&stepper);
+    return stop;
+}
+
+/* Until something is to be looked at: a breakpoint *at, or an exit (*at NULL). */
+static int run_armed(struct breakpoints *set, struct breakpoint **at, struct kvm_regs *regs,
+                     struct kvm_sregs *sregs, struct vcpu_exit *exit, struct err *e)
+{
+    enum trace_verdict verdict;
+
+    do {
+        if (vcpu_run(set->vcpu, exit, e) < 0)
+            return -1;
+        set->exits++;
+        verdict = trace_exit(set->vcpu, exit, regs, sregs);
+    } while (verdict == TRACE_RUN_ON);
+    *at = verdict == TRACE_TRUE ? set->traced : find_hit(set, exit, regs, sregs);
+    /* What ran outside the trace may have changed kernel code. */
+    if (verdict == TRACE_OTHER && *at && (*at)->cpl == 0)
+        stop_trace(set);
+    return 0;
+}
+
+static enum breakpoint_stop run_once(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
+{
+    struct kvm_regs regs;
+    struct kvm_sregs sregs;
+    struct breakpoint *at;
+
+    arm(set, NULL);
+    int rc = run_armed(set, &at, &regs, &sregs, exit, e);
+    disarm(set);
+    if (rc < 0)
+        return BREAKPOINT_FAILED;
+    /* Asked at every exit: kicks may come faster than the guest gets anywhere. */
+    if (set->interrupted ? *set->interrupted : exit->kind == EXIT_KICK)
+        return BREAKPOINT_STOPPED;
+    if (exit->kind == EXIT_KICK)
+        return BREAKPOINT_NONE;
+    return at ? pass(set, at, &regs, &sregs, exit, e) : BREAKPOINT_EXIT;
+}
+
+enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
+{
+    enum breakpoint_stop stop;
+
+    if (is_stepped(set))
+        return run_stepped(set, exit, e);
+    do
+        stop = run_once(set, exit, e);
+    while (stop == BREAKPOINT_NONE);
+    stop_trace(set);
+    return stop;
+}

@@ -1,0 +1,123 @@
+#ifndef VMM_BREAKPOINT_H
+#define VMM_BREAKPOINT_H
+
+#include "vmm/gphook.h"
+#include "vmm/trace.h"
+
+/*
+ * Breakpoints in the guest's code: one facility for all who want the vCPU to stop at an
+ * instruction (a landing on a forced point, the search for one, a debugger), several at once.
+ *
+ * They are set by interchangeable means, the first that works on this host and has room:
+ *
+ *   register   the CPU's debug registers, at most four; nothing of the guest's changes
+ *   hlt        a HLT byte, which exits at CPL0 and reaches us by way of the #GP hook at CPL3
+ *   step       every instruction is stepped (vmm/stepper.h)
+ *
+ * Nothing of them is there but while the vCPU runs: no digest, no device and no reader of memory
+ * meets a byte of ours, and there is nothing to be hidden from them.
+ *
+ * A breakpoint may have conditions. Passes where one is false are then told apart inside the guest
+ * (vmm/trace.h) as soon as that can be done, at some ns each.
+ */
+#define BREAKPOINT_SAVED 16u /* bytes of code that are remembered, as far as the page goes */
+
+struct breakpoint;
+struct breakpoints;
+
+struct breakpoint_means {
+    const char *name;
+    /* Whether this host has it for code at this CPL; looked up once. */
+    bool (*works)(unsigned cpl);
+    bool (*has_room)(const struct breakpoints *set, const struct breakpoint *b);
+    /* Put it in place and take it away, around each run of the vCPU. */
+    void (*arm)(struct breakpoints *set, struct breakpoint *b);
+    void (*disarm)(struct breakpoints *set, struct breakpoint *b);
+    /* Whether this exit is due to it. *regs and *sregs are then the state of the code there. */
+    bool (*is_hit)(const struct breakpoints *set, const struct breakpoint *b,
+                   const struct vcpu_exit *exit, struct kvm_regs *regs, struct kvm_sregs *sregs);
+};
+
+extern const struct breakpoint_means breakpoint_register, breakpoint_hlt, breakpoint_step;
+
+struct breakpoint {
+    /* What the user fills in; the rest is zero. */
+    uint64_t va;  /* linear address of an instruction */
+    uint64_t gpa; /* of its first byte; 0: where va is mapped at the first run from which it is */
+    uint64_t cr3; /* under this page table root only; 0: under any */
+    unsigned cpl; /* of the code: 0 or 3 */
+    const struct kvm_segment *cs, *ss; /* that code has loaded; NULL: what the selectors say */
+    /* It stops where all of these are true, if there are any, */
+    const struct trace_condition *condition;
+    unsigned conditions; /* at most TRACE_CONDITIONS */
+    /* and where this says so. NULL: always. */
+    bool (*stops)(const struct breakpoint *b, struct vcpu *vcpu, const struct kvm_regs *regs,
+                  const struct kvm_sregs *sregs);
+    void *opaque;
+
+    uint64_t passes; /* that were looked at from outside the guest */
+    bool hit;        /* the last breakpoints_run() stopped here */
+
+    /* Inside of the facility. */
+    struct breakpoint *next, *armed_before;
+    const struct breakpoint_means *means;
+    bool armed;
+    unsigned slot; /* debug register */
+    uint8_t *at, saved[BREAKPOINT_SAVED];
+    unsigned saved_len;
+    struct breakpoint_filter *filter; /* while it has conditions */
+};
+
+/* Those of one vCPU. */
+struct breakpoints {
+    struct vcpu *vcpu;
+    const struct gp_hook *hook;
+    /* Kicks of the vCPU are passed over until this is set; NULL: the first one stops. */
+    const volatile bool *interrupted;
+    const struct breakpoint_means *only; /* for tests: no other means */
+    uint64_t exits;                      /* of the vCPU, so far */
+
+    struct breakpoint *first;
+    struct breakpoint *armed;  /* the last one that was put in place */
+    struct breakpoint *traced; /* the one whose trace is in place */
+};
+
+enum breakpoint_stop {
+    BREAKPOINT_HIT,     /* the vCPU stands at a breakpoint as if none had ever been there */
+    BREAKPOINT_EXIT,    /* the guest exited by itself: *exit */
+    BREAKPOINT_STOPPED, /* kicked. With `interrupted`, the vCPU is nowhere in particular */
+    BREAKPOINT_FAILED,
+    BREAKPOINT_NONE, /* inside of the facility: run on */
+};
+
+/* Find out which means this host has, in a child process: best before there are threads. */
+void breakpoints_probe(void);
+
+void breakpoints_init(struct breakpoints *set, struct vcpu *vcpu, const struct gp_hook *hook);
+
+/*
+ * Add one, which stays the caller's and in place until it is removed. -1: no means can set it (user
+ * code, before the #GP hook is there). Removing one that was never added is fine.
+ */
+int breakpoints_add(struct breakpoints *set, struct breakpoint *b, struct err *e);
+void breakpoints_remove(struct breakpoints *set, struct breakpoint *b);
+
+/*
+ * Run the vCPU to the next breakpoint that stops, which may be where it stands now; `hit` is then
+ * set in all that stop there. Without breakpoints it is vcpu_run().
+ */
+enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *exit,
+                                     struct err *e);
+
+/* ---- inside: breakpoint_filter.c ---- */
+
+/* A pass of b was looked at, and it does not stop. True: the vCPU was brought into a trace that
+ * goes on from there until its conditions are true. */
+bool breakpoint_filter_start(struct breakpoints *set, struct breakpoint *b,
+                             const struct kvm_regs *regs, const struct kvm_sregs *sregs);
+/* Whether all its conditions are true. */
+bool breakpoint_conditions_hold(const struct breakpoints *set, const struct breakpoint *b,
+                                const struct kvm_regs *regs, const struct kvm_sregs *sregs);
+struct breakpoint_filter *breakpoint_filter_new(const struct vcpu *vcpu);
+
+#endif

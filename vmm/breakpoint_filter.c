@@ -1,0 +1,160 @@
+/* Conditions of breakpoints, and moving their comparison into the guest: see vmm/breakpoint.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/now.h"
+#include "mmu/walk.h"
+#include "vmm/breakpoint.h"
+
+#define REG_COUNT 18
+#define RIP_INDEX 16
+/* Passes of kernel code that could be written to before the comparison moves into the guest: two,
+ * to see whether it is. */
+#define SLOW_PASSES_WRITABLE 2
+/* A trace costs more than a pass: a loop that makes a system call in each gets so many short traces
+ * in a row, and no more for so many passes. */
+#define TRACES_IN_VAIN 4
+#define TRACE_SHORT_NS 1000000ull
+#define TRACE_PAUSE    256
+
+struct breakpoint_filter {
+    uint64_t last[REG_COUNT]; /* registers at the previous pass */
+    unsigned passes;
+    unsigned traces_at;       /* the pass from which on traces are tried again */
+    unsigned in_vain;         /* traces in a row that the code soon left */
+    uint64_t traced_ns;       /* when the last one began; 0: none yet */
+    bool rewritten;           /* the code changes from pass to pass */
+    uint8_t page[PAGE_BYTES]; /* of the place, at the previous pass */
+};
+
+struct breakpoint_filter *breakpoint_filter_new(const struct vcpu *vcpu)
+{
+    struct breakpoint_filter *f = calloc(1, sizeof *f);
+
+    _Static_assert(sizeof f->last == sizeof *vcpu->regs, "all registers");
+    if (f)
+        memcpy(f->last, vcpu->regs, sizeof f->last);
+    return f;
+}
+
+/* False also for memory that is not there. */
+static bool is_true(const struct breakpoints *set, const struct trace_condition *c,
+                    const struct kvm_regs *regs, const struct kvm_sregs *sregs, bool *known)
+{
+    uint64_t value;
+
+    *known = true;
+    if (!c->memory)
+        return ((const uint64_t *)regs)[c->reg] == c->value;
+    *known = walk_read(&set->vcpu->vm->memory, sregs->cr3, c->va, &value, 8) == 8;
+    return *known && value == c->value;
+}
+
+bool breakpoint_conditions_hold(const struct breakpoints *set, const struct breakpoint *b,
+                                const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+{
+    bool known;
+
+    for (unsigned i = 0; i < b->conditions; i++)
+        if (!is_true(set, &b->condition[i], regs, sregs, &known))
+            return false;
+    return true;
+}
+
+/* A fault of the comparison would leave its frame on the stack of kernel code: there, only memory
+ * of the kernel's own is looked at. User memory may be taken away, or may not be touched (SMAP). */
+static bool may_look_at(const struct breakpoints *set, const struct kvm_sregs *sregs, uint64_t va)
+{
+    struct translation t;
+
+    return sregs->ss.dpl == 3 || (walk(&set->vcpu->vm->memory, sregs->cr3, va, &t) && !t.user);
+}
+
+/*
+ * The conditions that the guest itself can look at. The first is one that is false now, if possible
+ * one that did not change since the last pass: an outer loop's counter says no for the whole of the
+ * inner loop. 0 when none of them is false now.
+ */
+static unsigned order_conditions(const struct breakpoints *set, const struct breakpoint *b,
+                                 const struct kvm_regs *regs, const struct kvm_sregs *sregs,
+                                 struct trace_condition out[TRACE_CONDITIONS])
+{
+    const uint64_t *now = (const uint64_t *)regs;
+    unsigned count = 0, first = 0, best = 0;
+    bool known;
+
+    for (unsigned i = 0; i < b->conditions; i++) {
+        const struct trace_condition *c = &b->condition[i];
+        if (c->memory && !may_look_at(set, sregs, c->va))
+            continue;
+        unsigned score = is_true(set, c, regs, sregs, &known) || !known ? 0
+                         : c->memory || c->reg > RIP_INDEX              ? 1
+                         : now[c->reg] != b->filter->last[c->reg]       ? 2
+                                                                        : 3;
+        if (score > best) {
+            best = score;
+            first = count;
+        }
+        out[count++] = *c;
+    }
+    if (!best)
+        return 0;
+    struct trace_condition quick = out[first];
+    out[first] = out[0];
+    out[0] = quick;
+    return count;
+}
+
+/*
+ * Whether the kernel code's page changed since the previous pass. A copy of code that rewrites
+ * itself would be stale at once (that of user code checks itself). What changes more rarely is not
+ * noticed: kernels serialize after they patched themselves, which ends the trace.
+ */
+static bool is_rewritten(const struct breakpoint *b)
+{
+    struct breakpoint_filter *f = b->filter;
+    const uint8_t *now = b->at - (b->gpa & (PAGE_BYTES - 1));
+
+    f->rewritten |= f->passes > 1 && memcmp(now, f->page, sizeof f->page);
+    memcpy(f->page, now, sizeof f->page);
+    return f->rewritten;
+}
+
+/* Whether a trace promises to be worth its costs. */
+static bool is_worth_it(const struct breakpoints *set, const struct breakpoint *b,
+                        const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+{
+    struct breakpoint_filter *f = b->filter;
+    struct translation t;
+
+    if (f->passes < f->traces_at || (b->cpl == 0 && is_rewritten(b)))
+        return false;
+    if (f->passes < SLOW_PASSES_WRITABLE && b->cpl == 0 &&
+        walk(&set->vcpu->vm->memory, sregs->cr3, regs->rip, &t) && t.writable)
+        return false;
+    const uint64_t now = host_now_ns();
+    if (now - f->traced_ns > TRACE_SHORT_NS)
+        f->in_vain = 0;
+    f->traced_ns = now;
+    if (++f->in_vain <= TRACES_IN_VAIN)
+        return true;
+    f->in_vain = 0;
+    f->traces_at = f->passes + TRACE_PAUSE;
+    return false;
+}
+
+bool breakpoint_filter_start(struct breakpoints *set, struct breakpoint *b,
+                             const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+{
+    struct breakpoint_filter *f = b->filter;
+    struct trace_condition conditions[TRACE_CONDITIONS];
+    bool started = false;
+
+    f->passes++;
+    if (is_worth_it(set, b, regs, sregs)) {
+        unsigned count = order_conditions(set, b, regs, sregs, conditions);
+        started = count && trace_start(set->vcpu, set->hook, regs, sregs, conditions, count);
+    }
+    memcpy(f->last, regs, sizeof f->last);
+    return started;
+}

@@ -1,0 +1,149 @@
+/* How breakpoints are set: see vmm/breakpoint.h. */
+#include <string.h>
+
+#include "mmu/walk.h"
+#include "vmm/breakpoint.h"
+#include "vmm/doctor.h"
+#include "vmm/insn.h"
+
+static bool always(unsigned cpl)
+{
+    (void)cpl;
+    return true;
+}
+
+/* ---- register ---- */
+
+/* Of doctor's probes of them, which run a micro-guest each. */
+#define PROBE_MS 1000
+
+static bool registers_work(unsigned cpl)
+{
+    static enum { UNKNOWN, NO, YES } answers[2];
+    struct probe_outcome o;
+
+    /* A KVM that lacks them at CPL0 is not relied on at CPL3. */
+    if (cpl == 3 && !registers_work(0))
+        return false;
+    if (answers[cpl == 3] == UNKNOWN) {
+        doctor_run_isolated(cpl ? probe_register_cpl3 : probe_register_cpl0, PROBE_MS, &o);
+        answers[cpl == 3] = o.result == PROBE_OK ? YES : NO;
+    }
+    return answers[cpl == 3] == YES;
+}
+
+static bool register_has_room(const struct breakpoints *set, const struct breakpoint *b)
+{
+    unsigned used = 0;
+
+    (void)b;
+    for (const struct breakpoint *other = set->first; other; other = other->next)
+        used += other->means == &breakpoint_register;
+    return used < VCPU_DEBUG_REGISTERS;
+}
+
+static void register_arm(struct breakpoints *set, struct breakpoint *b)
+{
+    b->slot = vcpu_add_debug_register(set->vcpu, b->va);
+}
+
+static void register_disarm(struct breakpoints *set, struct breakpoint *b)
+{
+    vcpu_remove_debug_register(set->vcpu, b->slot);
+}
+
+static bool register_is_hit(const struct breakpoints *set, const struct breakpoint *b,
+                            const struct vcpu_exit *exit, struct kvm_regs *regs,
+                            struct kvm_sregs *sregs)
+{
+    if (exit->kind != EXIT_STEP || set->vcpu->regs->rip != b->va)
+        return false;
+    *regs = *set->vcpu->regs;
+    vcpu_get_sregs(set->vcpu, sregs);
+    return true;
+}
+
+const struct breakpoint_means breakpoint_register = {
+    .name = "register",
+    .works = registers_work,
+    .has_room = register_has_room,
+    .arm = register_arm,
+    .disarm = register_disarm,
+    .is_hit = register_is_hit,
+};
+
+/* ---- hlt ---- */
+
+static bool hlt_has_room(const struct breakpoints *set, const struct breakpoint *b)
+{
+    return b->cpl == 0 || set->hook->rip;
+}
+
+static void hlt_arm(struct breakpoints *set, struct breakpoint *b)
+{
+    (void)set;
+    b->saved_len = (unsigned)(PAGE_BYTES - (b->gpa & (PAGE_BYTES - 1)));
+    if (b->saved_len > BREAKPOINT_SAVED)
+        b->saved_len = BREAKPOINT_SAVED;
+    memcpy(b->saved, b->at, b->saved_len);
+    *b->at = HLT;
+}
+
+/*
+ * The guest may have freed the page (start-up code) and put data there, in which a byte that looks
+ * like ours is its own: what lies behind it tells. Code that writes itself may change some of that,
+ * but hardly more than three of four bytes.
+ */
+static void hlt_disarm(struct breakpoints *set, struct breakpoint *b)
+{
+    unsigned same = 0;
+
+    (void)set;
+    for (unsigned i = 1; i < b->saved_len; i++)
+        same += b->at[i] == b->saved[i];
+    if (*b->at == HLT && 4 * same >= b->saved_len - 1)
+        *b->at = b->saved[0];
+}
+
+static bool hlt_is_hit(const struct breakpoints *set, const struct breakpoint *b,
+                       const struct vcpu_exit *exit, struct kvm_regs *regs, struct kvm_sregs *sregs)
+{
+    struct translation t;
+
+    return exit->kind == EXIT_HLT &&
+           gphook_breakpoint(set->vcpu, set->hook, exit, b->cpl, b->cs, b->ss, regs, sregs) &&
+           !((regs->rip ^ b->gpa) & (PAGE_BYTES - 1)) &&
+           walk(&set->vcpu->vm->memory, sregs->cr3, regs->rip, &t) && t.gpa == b->gpa;
+}
+
+const struct breakpoint_means breakpoint_hlt = {
+    .name = "hlt",
+    .works = always,
+    .has_room = hlt_has_room,
+    .arm = hlt_arm,
+    .disarm = hlt_disarm,
+    .is_hit = hlt_is_hit,
+};
+
+/* ---- step ---- */
+
+static bool step_has_room(const struct breakpoints *set, const struct breakpoint *b)
+{
+    (void)set;
+    (void)b;
+    return true;
+}
+
+static void step_nothing(struct breakpoints *set, struct breakpoint *b)
+{
+    (void)set;
+    (void)b;
+}
+
+const struct breakpoint_means breakpoint_step = {
+    .name = "step",
+    .works = always,
+    .has_room = step_has_room,
+    .arm = step_nothing,
+    .disarm = step_nothing,
+};
