@@ -237,6 +237,15 @@ struct block_queue *block_queue_start(int fd, const char *path, uint64_t offset,
     return q;
 }
 
+void block_queue_resume(struct block_queue *q, const uint8_t header[BLOCK_HEADER_BYTES],
+                        const struct block_header *h)
+{
+    XXH3_128bits_update(q->digest, header, BLOCK_HEADER_BYTES);
+    note_entry(q, h);
+    q->ordinal++;
+    q->replayable |= h->type == BLOCK_EPOCH;
+}
+
 int block_queue_put(struct block_queue *q, enum block_type type, unsigned stream, unsigned items,
                     struct bytes *raw)
 {

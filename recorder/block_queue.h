@@ -25,6 +25,11 @@ struct block_queue;
  */
 struct block_queue *block_queue_start(int fd, const char *path, uint64_t offset, struct err *e);
 
+/* Take one more block that is in the file already into the index and the digest: all of them, in
+ * order, before the first block is put. */
+void block_queue_resume(struct block_queue *q, const uint8_t header[BLOCK_HEADER_BYTES],
+                        const struct block_header *h);
+
 /*
  * Append one block. Takes the bytes over and leaves *raw empty; raw->len is 1 to BLOCK_MAX_RAW.
  * Returns -1 when writing has failed, now or earlier; block_queue_error tells why.

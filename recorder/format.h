@@ -12,8 +12,13 @@
  * FILE
  *
  *   file header | META block | blocks ... | EPOCH block | ... | INDEX blocks | END block
+ *     [ | blocks ... | EPOCH block | INDEX blocks | END block ] ...
  *
- * The file only ever grows. A recorder that is killed leaves a file without INDEX and END, and
+ * The file only ever grows. To a finished recording more can be added later (what a replay found out,
+ * snapshots): further blocks, again with an INDEX and an END, behind the END there is. The last END
+ * counts; blocks behind it, of an addition that was interrupted, do not.
+ *
+ * A recorder that is killed leaves a file without INDEX and END, and
  * perhaps a torn last block; such a file is good up to its last whole EPOCH. A block is torn when
  * the file ends before the block does, when zeroes fill the file from where its header should be,
  * and when it is an EPOCH or END with a wrong CRC and the last thing in the file. Anything else
@@ -60,7 +65,8 @@
  *               so far, n (0 to 64), then n raw lengths so far of streams 0 to n-1; the others are
  *               empty.
  *   CHECKPOINT  Reserved; not in files of this version.
- *   INDEX       One 12-byte entry for each block before the first INDEX block, in file order:
+ *   INDEX       One 12-byte entry for each block before the first of these INDEX blocks, earlier
+ *               INDEX and END blocks included, in file order:
  *                  0  4  stored length
  *                  4  4  raw length
  *                  8  2  items
@@ -69,20 +75,20 @@
  *               Offsets, ordinals and first chunk numbers follow by adding up.
  *   END         The recorder finished by itself. Never compressed, always the last END_RAW_BYTES +
  *               BLOCK_HEADER_BYTES bytes of the file:
- *                  0  4  number of blocks before the first INDEX block
- *                  4  4  number of INDEX blocks
- *                  8  8  file offset of the first INDEX block
+ *                  0  4  number of blocks before the first of its INDEX blocks
+ *                  4  4  number of its INDEX blocks
+ *                  8  8  file offset of the first of its INDEX blocks
  *                 16  8  epochs
  *                 24  8  chunks
  *                 32  4  reason code, the recorder's
  *                 36  4  reserved, 0
  *                 40 16  XXH3-128 (canonical form) of the headers of all blocks before END, which
- *                        names the recording: the headers hold the CRCs of everything else
+ *                        names its state: the headers hold the CRCs of everything else
  *                 56 128 reason, text filled up with zeroes
  *               The block before INDEX is an EPOCH.
  */
 #define RECORDING_MAGIC   "DITTOREC"
-#define RECORDING_VERSION 2u
+#define RECORDING_VERSION 3u
 
 #define FILE_HEADER_BYTES  32u
 #define BLOCK_HEADER_BYTES 24u

@@ -28,7 +28,13 @@ static inline unsigned stream_of(unsigned vcpu, enum stream_kind kind)
  * of the name), name. Not needed to replay; reports use it. May be empty. */
 #define STREAM_SYMBOLS 62
 
-_Static_assert(MAX_VCPUS * STREAM_KINDS <= STREAM_IMAGE && STREAM_SYMBOLS < STREAM_COUNT,
+/* What landing on the forced points has cost in a replay; added by replays, the last one counts. For
+ * each of them: varint(seconds since 1970), varint(duration in ns), varint(length of the clock's
+ * name), name, varint(landings), and for each landing varint(ordinal - last ordinal),
+ * varint(RIP), varint(CPL), varint(exits), varint(ns). Not needed to replay. */
+#define STREAM_LANDINGS 63
+
+_Static_assert(MAX_VCPUS * STREAM_KINDS <= STREAM_IMAGE && STREAM_LANDINGS < STREAM_COUNT,
                "streams do not overlap");
 
 #endif

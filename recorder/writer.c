@@ -35,7 +35,8 @@ struct recording_writer {
     bool chunks_full; /* one more was asked for than can be numbered */
 
     uint64_t epochs;
-    uint64_t since_epoch; /* bytes */
+    uint64_t since_epoch;   /* bytes */
+    uint64_t reopened_size; /* of a file that was finished before; 0: a new one */
 };
 
 static int system_error(struct err *e, const char *what, const char *path)
@@ -127,6 +128,87 @@ struct recording_writer *writer_create(const char *path, bool overwrite, struct 
         return NULL;
     }
     return w;
+}
+
+/* ---- a finished recording ---- */
+
+static int not_finished(const char *path, struct err *e)
+{
+    return err_set(e, STATUS_BAD_RECORDING,
+                   "cannot add to %s: it is no recording that was finished", path);
+}
+
+/* Take one block that is there into the totals. */
+static void resume(struct recording_writer *w, const uint8_t *header, const struct block_header *h)
+{
+    block_queue_resume(w->queue, header, h);
+    if (h->type == BLOCK_STREAM)
+        w->totals[h->stream] += h->raw_len;
+    else if (h->type == BLOCK_CHUNKS)
+        w->chunks += h->items;
+    else if (h->type == BLOCK_EPOCH)
+        w->epochs++;
+}
+
+/* From header to header to the end mark. */
+static int resume_all(struct recording_writer *w, struct end_record *end, struct err *e)
+{
+    uint8_t header[BLOCK_HEADER_BYTES], raw[END_RAW_BYTES];
+    uint64_t at = FILE_HEADER_BYTES;
+    struct block_header h = {0};
+
+    for (uint32_t ordinal = 0; at < w->reopened_size; ordinal++) {
+        if (pread(w->fd, header, sizeof header, (off_t)at) != sizeof header ||
+            !block_header_decode(&h, header) || block_header_fault(&h) || h.ordinal != ordinal)
+            return not_finished(w->path, e);
+        resume(w, header, &h);
+        at += BLOCK_HEADER_BYTES + (uint64_t)h.stored_len;
+    }
+    if (at != w->reopened_size || h.type != BLOCK_END ||
+        pread(w->fd, raw, sizeof raw, (off_t)(at - sizeof raw)) != sizeof raw)
+        return not_finished(w->path, e);
+    end_record_decode(end, raw);
+    return 0;
+}
+
+struct recording_writer *writer_reopen(const char *path, struct end_record *end, struct err *e)
+{
+    struct recording_writer *w = calloc(1, sizeof *w);
+    uint8_t header[FILE_HEADER_BYTES], expected[FILE_HEADER_BYTES];
+
+    if (w)
+        w->path = strdup(path);
+    if (!w || !w->path) {
+        free(w);
+        err_set(e, STATUS_ERROR, "out of memory");
+        return NULL;
+    }
+    w->meta_put = true;
+    file_header_encode(expected);
+    w->fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    off_t size = w->fd < 0 ? -1 : lseek(w->fd, 0, SEEK_END);
+    if (size < 0)
+        system_error(e, "write to", path);
+    else if (flock(w->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+        err_set(e, STATUS_ERROR, "%s is being written by another dittovm", path);
+    else if (pread(w->fd, header, sizeof header, 0) != sizeof header ||
+             memcmp(header, expected, sizeof header))
+        not_finished(path, e);
+    else
+        w->queue = block_queue_start(w->fd, w->path, (uint64_t)size, e);
+    w->reopened_size = size > 0 ? (uint64_t)size : 0;
+    if (!w->queue || resume_all(w, end, e) < 0) {
+        release(w);
+        return NULL;
+    }
+    return w;
+}
+
+/* Nothing was added after all. */
+static void undo_reopening(struct recording_writer *w)
+{
+    if (w->reopened_size && ftruncate(w->fd, (off_t)w->reopened_size) < 0)
+        return; /* readers pass over what is there */
 }
 
 int writer_error(struct recording_writer *w, struct err *e)
@@ -264,6 +346,8 @@ int writer_finish(struct recording_writer *w, uint32_t reason_code, const char *
         end.chunks = w->chunks;
         rc = block_queue_finish(w->queue, &end, e);
     }
+    if (rc)
+        undo_reopening(w);
     /* Some network file systems report a full disk only when the file is closed. */
     int closed = close(w->fd);
     w->fd = -1;
@@ -280,5 +364,8 @@ void writer_abort(struct recording_writer *w)
         return;
     if (!block_queue_replayable(w->queue))
         unlink(w->path);
+    block_queue_destroy(w->queue);
+    w->queue = NULL;
+    undo_reopening(w);
     release(w);
 }

@@ -32,6 +32,13 @@ struct recording_writer;
  */
 struct recording_writer *writer_create(const char *path, bool overwrite, struct err *e);
 
+/*
+ * Open a finished recording to add to its streams and chunks; go on with writer_put. Its end must
+ * be said again (writer_finish); *end is what it was. Until then, and when anything fails, readers
+ * find the recording as it was. NULL: it is not finished, damaged, not writable, or being written.
+ */
+struct recording_writer *writer_reopen(const char *path, struct end_record *end, struct err *e);
+
 /* The description of recorder and machine: JSON text of 1 byte to 1 MiB. */
 int writer_meta(struct recording_writer *w, const char *json, size_t len, struct err *e);
 

@@ -110,7 +110,7 @@ static int add_entries(struct recording *r, const uint8_t *raw, unsigned entries
         h.type = cursor_u8(&c);
         h.stream = cursor_u8(&c);
         const char *fault = block_header_fault(&h);
-        if (fault || h.type > BLOCK_EPOCH)
+        if (fault || h.type > BLOCK_END || h.type == BLOCK_CHECKPOINT)
             return recording_damaged(r, *offset, fault ? fault : "wrong type in the index", e);
         if (add_block(r, &h, *offset, r->end.index_offset, e))
             return -1;
@@ -239,12 +239,13 @@ static enum step check_epoch(struct recording *r, const struct block_header *h, 
 }
 
 /*
- * Walk a file without END from header to header, and keep what comes before the last whole epoch.
- * A block is torn, rather than damaged, only when nothing can follow it.
+ * Walk a file that does not end in END from header to header, and keep what comes before the last
+ * whole epoch; or everything up to an END, when the file was finished once and an addition to it
+ * was not. A block is torn, rather than damaged, only when nothing can follow it.
  */
 static int walk(struct recording *r, struct err *e)
 {
-    uint64_t offset = FILE_HEADER_BYTES;
+    uint64_t offset = FILE_HEADER_BYTES, finished = 0;
     uint32_t ordinal = 0, kept = 0;
     struct block_totals kept_totals = {0};
     bool index_seen = false;
@@ -259,10 +260,13 @@ static int walk(struct recording *r, struct err *e)
         /* A whole END at the end of the file would have been found before. */
         if (h.type == BLOCK_END && next == r->size)
             break;
-        if (h.type == BLOCK_END || (index_seen && h.type != BLOCK_INDEX))
-            return recording_damaged(r, next, "something follows the end", e);
+        if (index_seen && h.type != BLOCK_INDEX && h.type != BLOCK_END)
+            return recording_damaged(r, offset, "something follows the index", e);
         if (h.type == BLOCK_INDEX) {
             index_seen = true;
+        } else if (h.type == BLOCK_END) {
+            index_seen = false;
+            finished = next;
         } else {
             if (add_block(r, &h, offset, r->size, e))
                 return -1;
@@ -279,6 +283,12 @@ static int walk(struct recording *r, struct err *e)
     }
     if (step == STEP_ERROR)
         return -1;
+    if (finished) {
+        r->size = finished;
+        r->count = 0;
+        r->totals = (struct block_totals){0};
+        return block_table_build(r, e);
+    }
     if (!kept)
         return err_set(
             e, STATUS_BAD_RECORDING,

@@ -1,6 +1,12 @@
 #include "replay/landings.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "recorder/streams.h"
+#include "recorder/writer.h"
+#include "replay/stream_reader.h"
 
 #define SLOWEST 5
 
@@ -22,6 +28,80 @@ void landing_log_free(struct landing_log *log)
     free(log->at);
     *log = (struct landing_log){0};
 }
+
+/* ---- in the recording ---- */
+
+int landing_log_save(const struct landing_log *log, const char *path, struct err *e)
+{
+    struct end_record end;
+    struct bytes out = {0};
+    uint64_t ordinal = 0;
+    struct recording_writer *w = writer_reopen(path, &end, e);
+
+    if (!w)
+        return -1;
+    bytes_put_varint(&out, log->time);
+    bytes_put_varint(&out, log->ns);
+    bytes_put_varint(&out, strlen(log->clock));
+    bytes_put(&out, log->clock, strlen(log->clock));
+    bytes_put_varint(&out, log->count);
+    for (size_t i = 0; i < log->count; i++) {
+        const struct landing *l = &log->at[i];
+        bytes_put_varint(&out, l->ordinal - ordinal);
+        bytes_put_varint(&out, l->rip);
+        bytes_put_varint(&out, l->cpl);
+        bytes_put_varint(&out, l->exits);
+        bytes_put_varint(&out, l->ns);
+        ordinal = l->ordinal;
+    }
+    (void)writer_put(w, STREAM_LANDINGS, out.data, out.len); /* writer_finish() says */
+    bytes_free(&out);
+    return writer_finish(w, end.reason_code, end.reason, e);
+}
+
+static int load_one(struct landing_log *log, struct stream_reader *in, struct err *e)
+{
+    uint64_t ordinal = 0;
+
+    landing_log_free(log);
+    log->time = stream_varint(in);
+    log->ns = stream_varint(in);
+    const uint64_t name = stream_varint(in);
+    if (name >= sizeof log->clock)
+        return -1;
+    stream_read(in, log->clock, (size_t)name);
+    for (uint64_t left = stream_varint(in); left && !stream_bad(in); left--) {
+        struct landing l;
+        l.ordinal = ordinal += stream_varint(in);
+        l.rip = stream_varint(in);
+        l.cpl = (unsigned)stream_varint(in);
+        l.exits = stream_varint(in);
+        l.ns = stream_varint(in);
+        landing_log_add(log, &l);
+    }
+    return stream_error(in, e);
+}
+
+int landing_log_load(struct landing_log *log, const struct recording *r, struct err *e)
+{
+    struct stream_reader *in = stream_open(r, STREAM_LANDINGS, e);
+    int rc = in ? 0 : -1;
+
+    *log = (struct landing_log){0};
+    while (rc == 0 && stream_left(in)) {
+        rc = load_one(log, in, e);
+        if (rc < 0)
+            err_set(e, STATUS_BAD_RECORDING, "%s: the costs of landings in it make no sense",
+                    recording_path(r));
+    }
+    if (in)
+        stream_close(in);
+    if (rc < 0)
+        landing_log_free(log);
+    return rc;
+}
+
+/* ---- reports ---- */
 
 static int by_exits(const void *a, const void *b)
 {
@@ -62,7 +142,10 @@ void landing_log_print(struct landing_log *log, FILE *out)
 {
     const struct distribution d = distribute(log);
 
-    fprintf(out, "landings: %zu\n", log->count);
+    fprintf(out, "landings: %zu", log->count);
+    if (log->clock[0])
+        fprintf(out, ", by the clock %s, in a replay of %.1f s", log->clock, (double)log->ns / 1e9);
+    fputc('\n', out);
     if (!log->count)
         return;
     fprintf(out,
@@ -85,8 +168,9 @@ json_t *landing_log_json(struct landing_log *log)
 {
     const struct distribution d = distribute(log);
 
-    return json_pack("{s:I, s:{s:I, s:I, s:I}, s:{s:f, s:f, s:f}}", "count", (json_int_t)log->count,
-                     "exits", "median", (json_int_t)d.exits[0], "p99", (json_int_t)d.exits[1],
-                     "max", (json_int_t)d.exits[2], "ms", "median", (double)d.ns[0] / 1e6, "p99",
+    return json_pack("{s:s, s:f, s:I, s:{s:I, s:I, s:I}, s:{s:f, s:f, s:f}}", "clock", log->clock,
+                     "seconds", (double)log->ns / 1e9, "count", (json_int_t)log->count, "exits",
+                     "median", (json_int_t)d.exits[0], "p99", (json_int_t)d.exits[1], "max",
+                     (json_int_t)d.exits[2], "ms", "median", (double)d.ns[0] / 1e6, "p99",
                      (double)d.ns[1] / 1e6, "max", (double)d.ns[2] / 1e6);
 }

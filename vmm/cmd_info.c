@@ -5,14 +5,20 @@
 #include <time.h>
 
 #include "recorder/streams.h"
+#include "replay/landings.h"
 #include "replay/reader.h"
 #include "vmm/command.h"
 
-static const char help[] =
-    "usage: dittovm info [--json] REC\n"
-    "\n"
-    "Says what a recording holds: the machine, how it was booted, how it ended, and where its bytes\n"
-    "go. Every block of the file is checked.\n";
+static const char help[] = "usage: dittovm info [--landings] [--json] REC\n"
+                           "\n"
+                           "Says what a recording holds: the machine, how it was booted, how it "
+                           "ended, and where its bytes\n"
+                           "go. Every block of the file is checked.\n"
+                           "\n"
+                           "  --landings   what finding each forced point again has cost, in the "
+                           "last replay that noted it\n"
+                           "               in the recording (the first whole one does)\n"
+                           "  --json       as JSON\n";
 
 static const struct {
     const char *name;
@@ -38,10 +44,10 @@ static json_t *collect(const struct recording *r)
     }
     for (unsigned i = 0; i < sizeof streams / sizeof *streams; i++) {
         unsigned id = stream_of(0, streams[i].kind);
-        json_object_set_new(
-            sizes, streams[i].name,
-            json_pack("{s:I, s:I}", "raw", (json_int_t)recording_stream_length(r, id), "stored",
-                      (json_int_t)recording_stored_bytes(r, BLOCK_STREAM, id)));
+        json_object_set_new(sizes, streams[i].name,
+                            json_pack("{s:I, s:I}", "raw",
+                                      (json_int_t)recording_stream_length(r, id), "stored",
+                                      (json_int_t)recording_stored_bytes(r, BLOCK_STREAM, id)));
     }
     json_object_set_new(sizes, "memory and disk pages",
                         json_pack("{s:I, s:I}", "raw", (json_int_t)recording_chunks(r) * 4096,
@@ -96,20 +102,61 @@ static void show(json_t *j, const char *path)
                (long long)json_integer_value(json_object_get(value, "stored")));
 }
 
+static int show_all(const struct recording *r, const char *path, bool as_json)
+{
+    json_t *j = collect(r);
+
+    if (as_json) {
+        json_dumpf(j, stdout, JSON_SORT_KEYS | JSON_INDENT(2));
+        putchar('\n');
+    } else {
+        show(j, path);
+    }
+    json_decref(j);
+    return 0;
+}
+
+static int show_landings(const struct recording *r, bool as_json, struct err *e)
+{
+    struct landing_log log;
+
+    if (landing_log_load(&log, r, e) < 0)
+        return -1;
+    if (!log.clock[0]) {
+        landing_log_free(&log);
+        return err_set(e, STATUS_ERROR,
+                       "%s does not say yet what its landings cost; dittovm verify --landings %s "
+                       "finds out",
+                       recording_path(r), recording_path(r));
+    }
+    if (as_json) {
+        json_t *j = landing_log_json(&log);
+        json_dumpf(j, stdout, JSON_SORT_KEYS | JSON_INDENT(2));
+        putchar('\n');
+        json_decref(j);
+    } else {
+        landing_log_print(&log, stdout);
+    }
+    landing_log_free(&log);
+    return 0;
+}
+
 static int run(const struct invocation *inv, int argc, char **argv, struct err *e)
 {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {0}};
-    bool as_json = false;
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'}, {"landings", no_argument, NULL, 'l'}, {0}};
+    bool as_json = false, landings = false;
     int option;
 
     (void)inv;
     optind = 1;
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-        if (option != 'j')
+        if (option != 'j' && option != 'l')
             return err_set(e, STATUS_USAGE, "info: unknown option '%s' (see dittovm info --help)",
                            argv[optind - 1]);
-        as_json = true;
+        as_json |= option == 'j';
+        landings |= option == 'l';
     }
     if (optind != argc - 1)
         return err_set(e, STATUS_USAGE, "info: give one recording (see dittovm info --help)");
@@ -117,16 +164,8 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
     if (!r)
         return -1;
     int rc = recording_verify_all(r, e);
-    if (rc == 0) {
-        json_t *j = collect(r);
-        if (as_json) {
-            json_dumpf(j, stdout, JSON_SORT_KEYS | JSON_INDENT(2));
-            putchar('\n');
-        } else {
-            show(j, argv[optind]);
-        }
-        json_decref(j);
-    }
+    if (rc == 0)
+        rc = landings ? show_landings(r, as_json, e) : show_all(r, argv[optind], as_json);
     recording_close(r);
     return rc;
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 #include <jansson.h>
 
@@ -31,7 +32,7 @@ static const char replay_help[] =
     "\n"
     "      --to POINT   stop at sync point POINT (see 'dittovm dump')\n"
     "      --clock NAME how forced points are found: auto (default), pmu, landmark or step\n"
-    "      --landings   at the end, say what finding the forced points has cost\n"
+    "      --landings   say what finding the forced points has cost, and note it in REC\n"
     "  -q, --quiet      do not show the machine's output\n"
     "      --json       the summary as JSON on stderr\n";
 
@@ -45,8 +46,8 @@ static const char verify_help[] = "usage: dittovm verify [OPTIONS] REC\n"
                                   "\n"
                                   "      --clock NAME how forced points are found: auto "
                                   "(default), pmu, landmark or step\n"
-                                  "      --landings   at the end, say what finding the forced "
-                                  "points has cost\n"
+                                  "      --landings   say what finding the forced points has "
+                                  "cost, and note it in REC\n"
                                   "      --json       the result as JSON on stdout\n";
 
 /* How often `verify` says how far it is. */
@@ -91,9 +92,8 @@ static int parse(struct replay_options *o, int argc, char **argv, struct err *e)
 {
     static const struct option options[] = {
         {"to", required_argument, NULL, 't'},    {"quiet", no_argument, NULL, 'q'},
-        {"json", no_argument, NULL, 'j'},
-        {"landings", no_argument, NULL, 'l'},        {"clock", required_argument, NULL, 'c'},
-        {0},
+        {"json", no_argument, NULL, 'j'},        {"landings", no_argument, NULL, 'l'},
+        {"clock", required_argument, NULL, 'c'}, {0},
     };
     int option;
 
@@ -129,8 +129,26 @@ static int needs_of(const char *path, struct host_needs *needs, struct err *e)
     return 0;
 }
 
-static int report(struct player *p, const struct replay_options *o, double seconds, FILE *out)
+static void describe(struct landing_log *log, const struct player *p, uint64_t ns)
 {
+    log->ns = ns;
+    log->time = (uint64_t)time(NULL);
+    snprintf(log->clock, sizeof log->clock, "%s", p->cpu.clock.ops->name);
+}
+
+/* For dittovm info --landings. A recording that cannot be written to is as good. */
+static void note_landings(const struct player *p, const struct replay_options *o)
+{
+    struct err e = {0};
+
+    if (p->status == PLAYER_ENDED && o->landings &&
+        landing_log_save(&p->landings, o->recording, &e) < 0)
+        fprintf(stderr, "dittovm: %s; the recording is as it was\n", e.text);
+}
+
+static int report(struct player *p, const struct replay_options *o, FILE *out)
+{
+    const double seconds = (double)p->landings.ns / 1e9;
     struct rusage usage;
     char digest[DIGEST_TEXT];
     static const char *const results[] = {
@@ -213,8 +231,11 @@ static int play(struct recording *recording, const struct replay_options *o, boo
     int rc = run_with_progress(&p, o, show, e);
     playing = NULL;
     console_close(console);
-    if (rc == 0)
-        rc = report(&p, o, (double)(host_now_ns() - start) / 1e9, show ? stderr : stdout);
+    if (rc == 0) {
+        describe(&p.landings, &p, host_now_ns() - start);
+        note_landings(&p, o); /* first: a report sorts them */
+        rc = report(&p, o, show ? stderr : stdout);
+    }
     player_close(&p);
     return rc;
 }

@@ -117,3 +117,25 @@ diverges() {
     done
     rm flipped.ditto
 }
+
+@test "verify --landings notes the costs in the recording, info --landings shows them" {
+    "$DITTO" run --json --memory 32M -o c.ditto --kernel "$BUILD/guests/count-user.elf" --append ticks=5 \
+        >run.out 2>run.err </dev/null
+    ditto 1 info --landings c.ditto
+    one_error 'does not say yet what its landings cost'
+    cp c.ditto before.ditto
+    ditto 0 verify c.ditto
+    cmp c.ditto before.ditto
+    ditto 0 verify --landings c.ditto
+    ditto 0 info --landings --json c.ditto
+    tr -d '\n' <<<"$output" >landings.json
+    [ "$(json_field clock landings.json)" = landmark ]
+    [ "$(json_field count landings.json)" = "$(json_field forced run.err)" ]
+    cmp -n "$(stat -c %s before.ditto)" c.ditto before.ditto
+    ditto 0 verify c.ditto
+    # Cut within what was added: as it was before.
+    head -c -10 c.ditto >cut.ditto
+    ditto 1 info --landings cut.ditto
+    ditto 0 verify cut.ditto
+    [[ $output == *identical*'powered off' ]]
+}

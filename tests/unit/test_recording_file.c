@@ -128,6 +128,90 @@ static void test_numbers_across_blocks(void **state)
     bytes_free(&b);
 }
 
+static bool block_is_written(void)
+{
+    struct err e = {0};
+    struct recording *r = recording_open(path, &e);
+
+    recording_close(r);
+    return r != NULL;
+}
+
+static void add_epochs(uint64_t from, uint64_t to)
+{
+    struct end_record end;
+    struct err e = {0};
+    struct recording_writer *w = writer_reopen(path, &end, &e);
+
+    if (!w)
+        fail_msg("%s", e.text);
+    for (uint64_t k = from; k <= to; k++)
+        assert_int_equal(put_epoch(w, k, 5, &e), 0);
+    assert_int_equal(end.reason_code, 7);
+    assert_int_equal(writer_finish(w, end.reason_code, end.reason, &e), 0);
+}
+
+static void expect_epochs(const char *file, uint64_t expected)
+{
+    struct err e = {0};
+    uint64_t epochs;
+    bool complete;
+
+    if (check(file, 5, &epochs, &complete, &e))
+        fail_msg("%s", e.text);
+    assert_true(complete);
+    assert_int_equal(epochs, expected);
+}
+
+/* A finished recording is added to, twice; wherever an addition stops, what was there before is. */
+static void test_additions(void **state)
+{
+    struct err e = {0};
+    struct end_record end;
+
+    (void)state;
+    record(3, 5);
+    struct bytes first = slurp(path);
+    add_epochs(4, 5);
+    struct bytes second = slurp(path);
+    add_epochs(6, 6);
+    expect_epochs(path, 6);
+    struct bytes third = slurp(path);
+    assert_memory_equal(third.data, second.data, second.len);
+    assert_memory_equal(second.data, first.data, first.len);
+    for (size_t len = first.len; len < third.len; len++) {
+        spill(other, third.data, len);
+        expect_epochs(other, len < second.len ? 3 : 5);
+    }
+
+    /* One that gives up leaves the file as it was. */
+    struct recording_writer *w = writer_reopen(path, &end, &e);
+    assert_non_null(w);
+    assert_null(writer_reopen(path, &end, &e));
+    assert_non_null(strstr(e.text, "being written by another"));
+    assert_int_equal(put_epoch(w, 7, 5, &e), 0);
+    writer_abort(w);
+    struct bytes after = slurp(path);
+    assert_int_equal(after.len, third.len);
+    assert_memory_equal(after.data, third.data, third.len);
+    bytes_free(&first);
+    bytes_free(&second);
+    bytes_free(&third);
+    bytes_free(&after);
+
+    /* What was not finished cannot be added to. */
+    w = begin();
+    assert_int_equal(put_epoch(w, 1, 5, &e), 0);
+    put_content(w, 0, 1000000);
+    while (!block_is_written())
+        usleep(1000);
+    writer_abort(w);
+    assert_null(writer_reopen(path, &end, &e));
+    assert_non_null(strstr(e.text, "no recording that was finished"));
+    assert_null(writer_reopen("/dev/null", &end, &e));
+    assert_null(writer_reopen("/nonexistent", &end, &e));
+}
+
 /* More blocks than one INDEX block has entries for. */
 static void test_long_index(void **state)
 {
@@ -303,6 +387,7 @@ int main(void)
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_large_put),
         cmocka_unit_test(test_numbers_across_blocks),
+        cmocka_unit_test(test_additions),
         cmocka_unit_test(test_long_index),
         cmocka_unit_test(test_create_refuses),
         cmocka_unit_test(test_abort_keeps_epochs),
