@@ -16,13 +16,16 @@
  */
 #define MEMORY_HOLE_BASE 0xc0000000ull
 #define MEMORY_HIGH_BASE 0x100000000ull
-#define PAGE_BYTES 4096u
+#define PAGE_BYTES       4096u
 
 struct guest_memory {
     int fd;
     uint8_t *host; /* size bytes */
     uint64_t size; /* bytes of RAM, a multiple of 2 MiB */
     uint64_t low_size, high_size;
+    /* One bit a page: those that we wrote, and not the guest; see guest_memory_mark(). NULL: nobody
+     * wants to know. Belongs to who set it. */
+    uint64_t *marked;
 };
 
 /* How much there can be: well within the 39 physical address bits of ditto-v1, the end of which is
@@ -46,6 +49,16 @@ void *guest_memory_at(const struct guest_memory *m, uint64_t gpa, uint64_t len);
  * others are zero, and reading them would allocate them. False when there is none.
  */
 bool guest_memory_touched(const struct guest_memory *m, uint64_t *start, uint64_t *end);
+
+/* To be called with every write to guest memory that the guest does not make itself: `at` as from
+ * guest_memory_at(). What is taken back before the guest runs on need not be marked. */
+static inline void guest_memory_mark(const struct guest_memory *m, const void *at, uint64_t len)
+{
+    const uint64_t offset = (uint64_t)((const uint8_t *)at - m->host);
+
+    for (uint64_t page = offset / PAGE_BYTES; m->marked && page * PAGE_BYTES < offset + len; page++)
+        m->marked[page / 64] |= 1ull << page % 64;
+}
 
 /* The GPA of a byte offset into m->host. */
 static inline uint64_t guest_memory_gpa(const struct guest_memory *m, uint64_t offset)

@@ -38,6 +38,7 @@ void walk_touch(const struct guest_memory *m, uint64_t cr3, uint64_t va)
     for (unsigned shift = 39;; shift -= 9) {
         uint64_t *entry = guest_memory_at(m, table + ((va >> shift) & 511) * 8, 8);
         *entry |= PTE_ACCESSED;
+        guest_memory_mark(m, entry, sizeof *entry);
         if (shift == 12 || (shift < 39 && (*entry & PTE_LARGE)))
             return;
         table = *entry & PTE_ADDRESS;

@@ -9,6 +9,7 @@
 #include "mmu/digest.h"
 #include "recorder/recorder.h"
 #include "recorder/streams.h"
+#include "replay/player_inside.h"
 #include "vmm/vcpu_state.h"
 
 static int bad(const struct player *p, struct err *e, const char *what)
@@ -19,31 +20,50 @@ static int bad(const struct player *p, struct err *e, const char *what)
 
 /* ---- opening ---- */
 
-static int load_image(struct player *p, struct err *e)
+uint32_t *player_image(struct player *p, struct err *e)
 {
+    const uint64_t pages = p->vm.memory.size / PAGE_BYTES;
+    uint32_t *image = calloc(pages, sizeof *image);
     struct stream_reader *in = stream_open(p->recording, STREAM_IMAGE, e);
     uint64_t gfn = 0, chunk = 0;
-    int rc = 0;
+    int rc = image ? 0 : err_set(e, STATUS_ERROR, "out of memory");
 
-    if (!in)
-        return -1;
-    while (rc == 0 && stream_left(in)) {
-        size_t len;
+    while (in && rc == 0 && stream_left(in)) {
         gfn += (uint64_t)stream_svarint(in);
         chunk += (uint64_t)stream_svarint(in);
-        void *page = gfn <= UINT64_MAX / PAGE_BYTES
-                         ? guest_memory_at(&p->vm.memory, gfn * PAGE_BYTES, PAGE_BYTES)
-                         : NULL;
+        const uint8_t *page = gfn <= UINT64_MAX / PAGE_BYTES
+                                  ? guest_memory_at(&p->vm.memory, gfn * PAGE_BYTES, PAGE_BYTES)
+                                  : NULL;
         if (stream_bad(in))
             rc = stream_error(in, e);
-        else if (!page)
+        else if (!page || chunk > CHUNK_MAX_ID)
             rc = bad(p, e, "a page of its image lies outside memory");
         else
-            rc = chunk_read(p->chunks, chunk, page, &len, e);
+            image[(page - p->vm.memory.host) / PAGE_BYTES] = (uint32_t)chunk;
         gfn++;
         chunk++;
     }
-    stream_close(in);
+    if (in && rc == 0) {
+        stream_close(in);
+        return image;
+    }
+    if (in)
+        stream_close(in);
+    free(image);
+    return NULL;
+}
+
+static int load_image(struct player *p, struct err *e)
+{
+    const uint64_t pages = p->vm.memory.size / PAGE_BYTES;
+    uint32_t *image = player_image(p, e);
+    int rc = image ? 0 : -1;
+    size_t len;
+
+    for (uint64_t page = 0; page < pages && rc == 0; page++)
+        if (image[page])
+            rc = chunk_read(p->chunks, image[page], p->vm.memory.host + page * PAGE_BYTES, &len, e);
+    free(image);
     return rc;
 }
 
@@ -116,6 +136,9 @@ static int open_clock(struct player *p, const struct clock_ops *clock, bool coun
     if (!clock && !counted)
         clock = &clock_landmark;
     int rc = clock_open(c, clock, &p->cpu.vcpu, &p->hook, e);
+    breakpoints_init(&p->cpu.stops, &p->cpu.vcpu, &p->hook);
+    p->cpu.stops.interrupted = &p->interrupted;
+    stepper_init(&p->cpu.stepper, &p->cpu.vcpu);
     c->replaying = true;
     return rc;
 }
@@ -141,7 +164,7 @@ int player_open(struct player *p, struct recording *recording, const struct cloc
     *p = (struct player){
         .recording = recording,
         .vm = {.fd = -1, .kvm_fd = -1},
-        .cpu = {.vcpu = {.fd = -1}},
+        .cpu = {.vcpu = {.fd = -1}, .at_sync = true},
     };
     if (open_machine(p, clock, e) < 0) {
         player_close(p);
@@ -152,6 +175,7 @@ int player_open(struct player *p, struct recording *recording, const struct cloc
 
 void player_close(struct player *p)
 {
+    player_settle(p);
     clock_close(&p->cpu.clock);
     vcpu_destroy(&p->cpu.vcpu);
     vm_destroy(&p->vm);
@@ -180,7 +204,7 @@ void player_interrupt(struct player *p)
 
 /* ---- reading ahead ---- */
 
-static int fetch_event(struct player *p, struct err *e)
+int player_fetch(struct player *p, struct err *e)
 {
     struct vcpu_player *cpu = &p->cpu;
     struct stream_reader *in = cpu->stream[STREAM_EVENTS];
@@ -194,6 +218,7 @@ static int fetch_event(struct player *p, struct err *e)
     if (!got)
         return 0;
     struct cursor c = cursor_of(data, got);
+    cpu->codec_before = cpu->codec;
     if (!event_decode(&c, &cpu->codec, &cpu->next) || cpu->next.ordinal < cpu->ordinal)
         return bad(p, e, "an event makes no sense");
     cpu->has_next = true;
@@ -203,7 +228,7 @@ static int fetch_event(struct player *p, struct err *e)
 }
 
 /* Inline DMA data points into the stream, so an event's bytes are left only behind it. */
-static void consume_event(struct player *p)
+void player_consume(struct player *p)
 {
     stream_skip(p->cpu.stream[STREAM_EVENTS], p->cpu.next_bytes);
     p->cpu.has_next = false;
@@ -218,6 +243,7 @@ static int dma_write(struct player *p, const struct dma_transfer *dma, struct er
 
     if (!to)
         return bad(p, e, "a device writes outside memory");
+    guest_memory_mark(&p->vm.memory, to, dma->len);
     if (dma->len <= DMA_INLINE_MAX) {
         memcpy(to, dma->data, dma->len);
         return 0;
@@ -257,7 +283,25 @@ static int compare_digest(struct player *p, const struct state_digest *expected,
     return 0;
 }
 
-static int check_sync(struct player *p, const struct vcpu_exit *exit, struct err *e);
+bool player_at_break(const struct player *p)
+{
+    for (const struct breakpoint *b = p->cpu.stops.first; b; b = b->next)
+        if (b->hit)
+            return true;
+    return false;
+}
+
+/* With breakpoints of a user's the landing is by one more: every recording has the landmark. */
+static enum clock_landing find_landmark(struct player *p, const struct landmark *landmark,
+                                        struct vcpu_exit *exit, struct err *e)
+{
+    struct clock *clock = &p->cpu.clock;
+    const struct clock_ops *ops = p->cpu.stops.first ? &clock_landmark : clock->ops;
+
+    p->cpu.at_sync = false;
+    clock->breakpoints = p->cpu.stops.first ? &p->cpu.stops : NULL;
+    return ops->land(clock, landmark, exit, &p->interrupted, e);
+}
 
 static int land(struct player *p, const struct landmark *landmark, struct err *e)
 {
@@ -270,13 +314,13 @@ static int land(struct player *p, const struct landmark *landmark, struct err *e
         .ns = host_now_ns(),
     };
 
-    switch (p->cpu.clock.ops->land(&p->cpu.clock, landmark, &exit, &p->interrupted, e)) {
+    switch (find_landmark(p, landmark, &exit, e)) {
     case LANDED:
         cost.exits = p->cpu.clock.stats.exits - cost.exits;
         cost.ns = host_now_ns() - cost.ns;
         landing_log_add(&p->landings, &cost);
         exit = (struct vcpu_exit){.kind = EXIT_FORCED};
-        return check_sync(p, &exit, e);
+        return player_check(p, &exit, e);
     case LAND_MISSED:
         p->status = PLAYER_DIVERGED;
         p->divergence.kind = DIVERGED_MISSED;
@@ -289,13 +333,16 @@ static int land(struct player *p, const struct landmark *landmark, struct err *e
         p->interrupted = false;
         p->status = PLAYER_STOPPED;
         return 0;
+    case LAND_BREAK:
+        p->status = PLAYER_BREAK;
+        return 0;
     case LAND_FAILED:
         break;
     }
     return -1;
 }
 
-static int apply_event(struct player *p, const struct event *event, struct err *e)
+int player_apply(struct player *p, const struct event *event, struct err *e)
 {
     const void *from;
 
@@ -329,24 +376,30 @@ static int apply_event(struct player *p, const struct event *event, struct err *
     return bad(p, e, "an event is of no known kind");
 }
 
-/* Everything that happened between the sync point we stand at and the guest's next instruction. */
+/* Everything that happened between the sync point we stand at and the guest's next instruction. 1:
+ * that was a forced point; what happened there is still to be applied. */
 static int apply_events(struct player *p, struct err *e)
 {
     for (;;) {
-        if (fetch_event(p, e) < 0)
+        if (player_fetch(p, e) < 0)
             return -1;
         if (!p->cpu.has_next || p->cpu.next.ordinal != p->cpu.ordinal)
             return 0;
-        int rc = apply_event(p, &p->cpu.next, e);
-        consume_event(p);
-        if (rc < 0 || p->status != PLAYER_RUNNING)
+        const bool forced = p->cpu.next.kind == EVENT_FORCED;
+        int rc = player_apply(p, &p->cpu.next, e);
+        if (rc < 0 || p->status == PLAYER_BREAK) /* on the way to a forced point */
             return rc;
+        player_consume(p);
+        if (forced && p->status == PLAYER_RUNNING && player_at_break(p))
+            p->status = PLAYER_BREAK;
+        if (forced || p->status != PLAYER_RUNNING)
+            return forced;
     }
 }
 
 /* ---- sync points ---- */
 
-static int check_sync(struct player *p, const struct vcpu_exit *exit, struct err *e)
+int player_check(struct player *p, const struct vcpu_exit *exit, struct err *e)
 {
     struct vcpu_player *cpu = &p->cpu;
     struct stream_reader *in = cpu->stream[STREAM_SYNCS];
@@ -365,6 +418,7 @@ static int check_sync(struct player *p, const struct vcpu_exit *exit, struct err
             output_fold(p->outputs, exit->at, exit->data, (size_t)exit->size * exit->count);
     sync_point_of(&cpu->vcpu, exit, (uint8_t)p->outputs, &got);
     clock_sync(&cpu->clock);
+    cpu->at_sync = true;
     cpu->ordinal++;
     p->stats.syncs++;
     if (got.kind == expected.kind && got.size == expected.size && got.count == expected.count &&
@@ -467,39 +521,74 @@ static int answer(struct player *p, const struct vcpu_exit *exit,
     }
 }
 
+/* To the next exit of the guest's own; or the status becomes another one. */
+static int run_to_exit(struct player *p, struct vcpu_exit *exit, struct err *e)
+{
+    static const enum player_status status_of[] = {
+        [BREAKPOINT_HIT] = PLAYER_BREAK,
+        [BREAKPOINT_STOPPED] = PLAYER_STOPPED,
+        [BREAKPOINT_EXIT] = PLAYER_RUNNING,
+    };
+
+    p->cpu.at_sync = false;
+    if (p->cpu.stops.first) {
+        enum breakpoint_stop stop = breakpoints_run(&p->cpu.stops, exit, e);
+        if (stop == BREAKPOINT_FAILED)
+            return -1;
+        p->status = status_of[stop];
+    } else {
+        do {
+            if (p->interrupted)
+                p->status = PLAYER_STOPPED;
+            else if (p->cpu.clock.ops->run(&p->cpu.clock, exit, e) < 0)
+                return -1;
+        } while (p->status == PLAYER_RUNNING && exit->kind == EXIT_KICK);
+    }
+    if (p->status == PLAYER_STOPPED)
+        p->interrupted = false;
+    return 0;
+}
+
+int player_take_exit(struct player *p, struct vcpu_exit *exit, struct err *e)
+{
+    struct exception_frame frame;
+
+    if (gphook_hit(&p->cpu.vcpu, &p->hook, exit, &frame))
+        exit->kind = EXIT_TRAP;
+    if (player_check(p, exit, e) < 0)
+        return -1;
+    return p->status == PLAYER_RUNNING ? answer(p, exit, &frame, e) : 0;
+}
+
 static int run_to_next_sync(struct player *p, struct err *e)
 {
     struct vcpu_exit exit;
-    struct exception_frame frame;
 
-    do {
-        if (p->interrupted) {
-            p->interrupted = false;
-            p->status = PLAYER_STOPPED;
-            return 0;
-        }
-        if (p->cpu.clock.ops->run(&p->cpu.clock, &exit, e) < 0)
-            return -1;
-    } while (exit.kind == EXIT_KICK);
-    if (gphook_hit(&p->cpu.vcpu, &p->hook, &exit, &frame))
-        exit.kind = EXIT_TRAP;
-    if (check_sync(p, &exit, e) < 0)
+    if (run_to_exit(p, &exit, e) < 0)
         return -1;
-    return p->status == PLAYER_RUNNING ? answer(p, &exit, &frame, e) : 0;
+    return p->status == PLAYER_RUNNING ? player_take_exit(p, &exit, e) : 0;
 }
 
 int player_run(struct player *p, uint64_t until, struct err *e)
 {
-    if (p->status == PLAYER_STOPPED)
+    player_settle(p);
+    if (p->status == PLAYER_STOPPED || p->status == PLAYER_BREAK)
         p->status = PLAYER_RUNNING;
     while (p->status == PLAYER_RUNNING) {
-        if (apply_events(p, e) < 0)
-            return -1;
-        if (p->status != PLAYER_RUNNING)
-            break;
-        if (p->cpu.ordinal >= until) {
+        if (p->pause && *p->pause) {
             p->status = PLAYER_STOPPED;
-        } else if (!stream_left(p->cpu.stream[STREAM_SYNCS])) {
+            break;
+        }
+        if (p->cpu.at_sync && p->cpu.ordinal >= until) {
+            p->status = PLAYER_STOPPED;
+            break;
+        }
+        const int applied = apply_events(p, e);
+        if (applied < 0)
+            return -1;
+        if (applied || p->status != PLAYER_RUNNING)
+            continue;
+        if (!stream_left(p->cpu.stream[STREAM_SYNCS])) {
             if (recording_complete(p->recording))
                 return bad(p, e, "it stops without an end");
             p->status = PLAYER_CUT;

@@ -6,12 +6,15 @@
 
 #include "base/err.h"
 #include "recorder/event.h"
+#include "recorder/streams.h"
 #include "replay/chunk_source.h"
 #include "replay/landings.h"
 #include "replay/reader.h"
 #include "replay/stream_reader.h"
+#include "vmm/breakpoint.h"
 #include "vmm/clock.h"
-#include "vmm/vcpu.h"
+#include "vmm/stepper.h"
+#include "vmm/vcpu_state.h"
 
 /*
  * Plays a recording: a machine of CPU and memory only. There is no device model; every input comes
@@ -23,7 +26,8 @@ enum player_status {
     PLAYER_ENDED,    /* at the recording's end, everything equal */
     PLAYER_CUT,      /* at the last whole epoch of a recording whose recorder was killed */
     PLAYER_DIVERGED, /* see struct divergence */
-    PLAYER_STOPPED,  /* at the sync point that was asked for, or by player_interrupt() */
+    PLAYER_STOPPED,  /* at the sync point that was asked for, by player_interrupt(), or stepped */
+    PLAYER_BREAK,    /* at a breakpoint of cpu.stops: those with `hit` set */
 };
 
 enum divergence_kind {
@@ -52,12 +56,15 @@ struct player_stats {
 struct vcpu_player {
     struct vcpu vcpu;
     struct clock clock;
-    struct stream_reader *stream[4]; /* by enum stream_kind */
-    struct sync_point last_sync;     /* codec memory */
-    struct event_codec codec;
+    struct breakpoints stops;                   /* of who debugs the replay */
+    struct stepper stepper;                     /* open between player_step()s */
+    struct stream_reader *stream[STREAM_KINDS]; /* by enum stream_kind */
+    struct sync_point last_sync;                /* codec memory */
+    struct event_codec codec, codec_before;     /* codec_before: without `next` */
     struct event next;
     size_t next_bytes;
     bool has_next;
+    bool at_sync; /* at sync point `ordinal`, whose events are still to come */
     uint64_t ordinal, tsc;
 };
 
@@ -79,6 +86,7 @@ struct player {
     void *console_opaque;
     bool dlab, loopback; /* of the UART at the console port: they tell data from divisor */
     volatile bool interrupted;
+    const volatile bool *pause; /* stops at the next sync point when set; NULL: nobody will */
 };
 
 /* Build the machine of a recording and bring it to its first instruction. The recording stays the
@@ -88,9 +96,43 @@ int player_open(struct player *p, struct recording *recording, const struct cloc
                 struct err *e);
 void player_close(struct player *p);
 
-/* Play until the end, a divergence, or sync point `until` (UINT64_MAX: none). Returns 0 and a
- * status, or -1 when the host or the file failed. */
+/* Play until the end, a divergence, a breakpoint, or sync point `until` (UINT64_MAX: none), before
+ * the events there. Returns 0 and a status, or -1 when the host or the file failed. */
 int player_run(struct player *p, uint64_t until, struct err *e);
+
+/*
+ * Execute one instruction, or enter one interrupt or exception handler: then the status is
+ * PLAYER_STOPPED. A sync point on the way is compared as ever. Slow (vmm/stepper.h), some 40 us in
+ * the emulated host.
+ */
+int player_step(struct player *p, struct err *e);
+
+/*
+ * The state of a replay but for the guest's memory, at any place where player_run() or
+ * player_step() returned (not after player_interrupt()). Restoring one, with its memory, brings the
+ * replay back.
+ */
+struct player_mark {
+    struct vcpu_state cpu;
+    struct kvm_vcpu_events events;
+    struct kvm_debugregs debug;
+    bool window, at_sync;
+    uint64_t at[STREAM_KINDS]; /* offsets in the streams */
+    struct sync_point last_sync;
+    struct event_codec codec;
+    uint64_t ordinal, tsc, branches;
+    struct gp_hook hook;
+    uint64_t outputs;
+    bool dlab, loopback;
+};
+/* Complete the instruction that exited last. */
+int player_finish_exit(struct player *p, struct err *e);
+int player_mark(struct player *p, struct player_mark *mark, struct err *e);
+int player_restore(struct player *p, const struct player_mark *mark, struct err *e);
+
+/* The chunk number of every page before the first instruction, 0 for the zero page; the caller
+ * frees it. */
+uint32_t *player_image(struct player *p, struct err *e);
 
 /* How much of the recording has been played, in percent. */
 unsigned player_progress(const struct player *p);

@@ -159,6 +159,14 @@ static unsigned look(struct breakpoints *set, const struct kvm_regs *regs,
     return stops;
 }
 
+unsigned breakpoints_look(struct breakpoints *set, const struct kvm_regs *regs,
+                          const struct kvm_sregs *sregs)
+{
+    struct breakpoint *one;
+
+    return look(set, regs, sregs, &one);
+}
+
 /*
  * Execute the instruction where the vCPU stands. BREAKPOINT_HIT: it did. The plain step is much
  * cheaper than an exact one, and as good for most instructions.

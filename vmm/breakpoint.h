@@ -109,6 +109,16 @@ void breakpoints_remove(struct breakpoints *set, struct breakpoint *b);
 enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *exit,
                                      struct err *e);
 
+/* Set `hit` in those that stop where a vCPU with these registers stands; returns how many. */
+unsigned breakpoints_look(struct breakpoints *set, const struct kvm_regs *regs,
+                          const struct kvm_sregs *sregs);
+
+/* Conditions that tell passes of a place apart from the one that was described: registers, flags
+ * and memory words. Where all are true fingerprint_matches() has the last word. Returns how many.
+ */
+unsigned landmark_conditions(const struct landmark *l,
+                             struct trace_condition out[TRACE_CONDITIONS]);
+
 /* ---- inside: breakpoint_filter.c ---- */
 
 /* A pass of b was looked at, and it does not stop. True: the vCPU was brought into a trace that

@@ -53,3 +53,10 @@ void clock_sync(struct clock *c)
     if (c->ops->sync)
         c->ops->sync(c);
 }
+
+void clock_restore(struct clock *c, uint64_t branches)
+{
+    c->branches = branches;
+    if (c->ops->restore)
+        c->ops->restore(c, branches);
+}

@@ -20,6 +20,7 @@ enum clock_landing {
     LANDED,
     LAND_MISSED,  /* the guest reached a sync point first: *exit */
     LAND_STOPPED, /* *interrupted was set; the vCPU is nowhere in particular */
+    LAND_BREAK,   /* at one of clock->breakpoints, on the way; land() goes on from there */
     LAND_FAILED,
 };
 
@@ -55,6 +56,7 @@ struct clock_host {
 };
 
 struct clock;
+struct breakpoints;
 
 struct clock_ops {
     const char *name;        /* --clock, and in the recording */
@@ -73,6 +75,8 @@ struct clock_ops {
     int (*step)(struct clock *c, struct vcpu_exit *exit, struct err *e);
     /* The vCPU stands at a sync point: count from here. NULL for a clock that does not count. */
     void (*sync)(struct clock *c);
+    /* Count on from so many. NULL: clock->branches is all there is. */
+    void (*restore)(struct clock *c, uint64_t branches);
     /* Recording: the vCPU was kicked and can take an interrupt here. Choose a point here or a few
      * instructions on. */
     enum clock_choice (*choose)(struct clock *c, const struct clock_host *host,
@@ -91,6 +95,7 @@ struct clock {
     bool replaying;             /* nobody asks for a count but land() */
     uint64_t branches;          /* retired since the last sync point, if ops->counts */
     struct landing_stats stats;
+    struct breakpoints *breakpoints; /* that land() stops at, if it is clock_landmark's; or NULL */
     void *own;
 };
 
@@ -113,6 +118,8 @@ int clock_open(struct clock *c, const struct clock_ops *ops, struct vcpu *vcpu,
 void clock_close(struct clock *c);
 /* To be called at every sync point, before the guest runs on. */
 void clock_sync(struct clock *c);
+/* The vCPU was brought to another state, so many branches behind its sync point. */
+void clock_restore(struct clock *c, uint64_t branches);
 
 /* ---- for clocks ---- */
 

@@ -203,8 +203,7 @@ static enum clock_choice choose(struct clock *c, const struct clock_host *host,
 
 /* What passes are told apart by inside the guest: registers, flags and memory words. Where all of
  * them are equal, fingerprint_matches() has the last word. */
-static unsigned conditions_of(const struct landmark *l,
-                              struct trace_condition out[TRACE_CONDITIONS])
+unsigned landmark_conditions(const struct landmark *l, struct trace_condition out[TRACE_CONDITIONS])
 {
     unsigned count = 0;
 
@@ -250,11 +249,11 @@ static enum clock_landing land(struct clock *c, const struct landmark *landmark,
         .cs = &wanted.cs,
         .ss = &wanted.ss,
         .condition = conditions,
-        .conditions = conditions_of(&wanted, conditions),
+        .conditions = landmark_conditions(&wanted, conditions),
         .stops = is_there,
         .opaque = &wanted,
     };
-    struct breakpoints set;
+    struct breakpoints own, *set = c->breakpoints ? c->breakpoints : &own;
 
     const uint8_t *site = guest_memory_at(&c->vcpu->vm->memory, wanted.gpa, 1);
     if (!site)
@@ -262,14 +261,15 @@ static enum clock_landing land(struct clock *c, const struct landmark *landmark,
     if (*site != wanted.code[0])
         return fail(e, "the code there is not the recording's");
     c->stats.landings++;
-    breakpoints_init(&set, c->vcpu, c->hook);
-    set.interrupted = interrupted;
-    if (breakpoints_add(&set, &b, e) < 0)
+    breakpoints_init(&own, c->vcpu, c->hook);
+    own.interrupted = interrupted;
+    if (breakpoints_add(set, &b, e) < 0)
         return LAND_FAILED;
-    enum breakpoint_stop stop = breakpoints_run(&set, exit, e);
-    c->stats.exits += set.exits;
-    breakpoints_remove(&set, &b);
-    return landing_of[stop];
+    c->stats.exits -= set->exits;
+    enum breakpoint_stop stop = breakpoints_run(set, exit, e);
+    c->stats.exits += set->exits;
+    breakpoints_remove(set, &b);
+    return stop == BREAKPOINT_HIT && !b.hit ? LAND_BREAK : landing_of[stop];
 }
 
 /* ---- the table ---- */

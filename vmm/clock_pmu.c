@@ -151,6 +151,11 @@ static void pmu_sync(struct clock *c)
     c->branches = 0;
 }
 
+static void pmu_restore(struct clock *c, uint64_t branches)
+{
+    of(c)->base = of(c)->count - branches;
+}
+
 /* Any place will do; it is described so that the other clocks can land there too. */
 static enum clock_choice pmu_choose(struct clock *c, const struct clock_host *host,
                                     struct landmark *landmark, struct vcpu_exit *exit,
@@ -195,6 +200,7 @@ const struct clock_ops clock_pmu = {
     .run = pmu_run,
     .step = pmu_step,
     .sync = pmu_sync,
+    .restore = pmu_restore,
     .choose = pmu_choose,
     .land = pmu_clock_land,
 };

@@ -192,6 +192,7 @@ void gphook_finish(struct vcpu *vcpu, const struct gp_hook *hook, enum trap_kind
         saved_rip = walk(m, s.cr3, regs.rsp + 8, &t) ? guest_memory_at(m, t.gpa, 8) : NULL;
         assert(saved_rip && *saved_rip == frame->rip);
         *saved_rip = frame->rip + 2;
+        guest_memory_mark(m, saved_rip, sizeof *saved_rip);
         regs.rax = (uint32_t)tsc;
         regs.rdx = tsc >> 32;
         regs.rsp += 8; /* the error code */

@@ -86,8 +86,10 @@ static void hide_tf(const struct stepper *s, uint64_t va)
 
     vcpu_get_sregs(s->vcpu, &sregs);
     uint8_t *byte = walk(m, sregs.cr3, va + 1, &to) ? guest_memory_at(m, to.gpa, 1) : NULL;
-    if (byte)
+    if (byte) {
         *byte &= (uint8_t) ~(RFLAGS_TF >> 8);
+        guest_memory_mark(m, byte, 1);
+    }
 }
 
 /*

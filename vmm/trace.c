@@ -251,6 +251,7 @@ static enum trace_verdict trapped(struct trace *t, struct vcpu *vcpu, uint64_t h
             return TRACE_TRUE;
         }
         *rip = original(t, offset);
+        guest_memory_mark(t->memory, rip, sizeof *rip);
         if (entry && entry->borrowed)
             ((uint64_t *)regs)[entry->borrowed - 1] = t->words[WORD_BORROW];
     }

@@ -22,6 +22,15 @@ int kvm_open(struct err *e);
 
 /* Make a VM with `memory_size` bytes of RAM (see mmu/memory.h for its range). */
 int vm_create(struct vm *vm, uint64_t memory_size, struct err *e);
+
+/* Have KVM log which pages the guest writes, or stop that. Once on, vm_collect_writes() adds those
+ * since the last call to a bitmap of vm_bitmap_words() words, one bit a page of memory.host. */
+int vm_log_writes(struct vm *vm, bool on, struct err *e);
+int vm_collect_writes(struct vm *vm, uint64_t *bitmap, struct err *e);
+static inline size_t vm_bitmap_words(const struct vm *vm)
+{
+    return vm->memory.size / PAGE_BYTES / 64;
+}
 void vm_destroy(struct vm *vm);
 
 #endif

@@ -1,0 +1,271 @@
+#include "replay/page_history.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Distance of ranks when all are given anew. */
+#define RANK_STEP (1ull << 32)
+
+struct page_version {
+    struct page_version *older; /* of the same page */
+    struct page_version *next;  /* of the same moment */
+    struct moment *moment;
+    uint64_t page;
+    uint8_t bytes[PAGE_BYTES];
+};
+
+static uint64_t pages_of(const struct page_source *source)
+{
+    return source->memory->size / PAGE_BYTES;
+}
+
+/* Memory is a multiple of 2 MiB. */
+static uint64_t words_of(const struct page_source *source)
+{
+    return pages_of(source) / 64;
+}
+
+static uint8_t *page_at(const struct page_history *h, uint64_t page)
+{
+    return h->source->memory->host + page * PAGE_BYTES;
+}
+
+static int no_memory(struct err *e)
+{
+    return err_set(e, STATUS_ERROR, "out of memory; give a smaller --checkpoint-memory");
+}
+
+/* ---- order ---- */
+
+static void rank_all(struct page_history *h)
+{
+    uint64_t rank = 0;
+
+    for (struct moment *m = h->first; m; m = m->later)
+        m->rank = rank += RANK_STEP;
+}
+
+static void link_behind(struct page_history *h, struct moment *before, struct moment *m)
+{
+    m->earlier = before;
+    m->later = before->later;
+    before->later = m;
+    if (m->later)
+        m->later->earlier = m;
+    else
+        h->last = m;
+    m->rank =
+        m->later ? before->rank + (m->later->rank - before->rank) / 2 : before->rank + RANK_STEP;
+    if (m->rank == before->rank)
+        rank_all(h);
+}
+
+static void unlink_moment(struct page_history *h, struct moment *m)
+{
+    m->earlier->later = m->later;
+    if (m->later)
+        m->later->earlier = m->earlier;
+    else
+        h->last = m->earlier;
+    m->earlier = m->later = NULL;
+}
+
+/* ---- versions ---- */
+
+/* Where in the page's chain, the newest first, a version of this moment belongs. */
+static struct page_version **place_of(struct page_history *h, uint64_t page, const struct moment *m)
+{
+    struct page_version **at = &h->newest[page];
+
+    while (*at && (*at)->moment->rank > m->rank)
+        at = &(*at)->older;
+    return at;
+}
+
+static int add_version(struct page_history *h, uint64_t page, struct moment *m, struct err *e)
+{
+    struct page_version *v = malloc(sizeof *v);
+
+    if (!v)
+        return no_memory(e);
+    memcpy(v->bytes, page_at(h, page), PAGE_BYTES);
+    v->page = page;
+    v->moment = m;
+    struct page_version **at = place_of(h, page, m);
+    assert(!*at || (*at)->moment != m);
+    v->older = *at;
+    *at = v;
+    v->next = m->pages;
+    m->pages = v;
+    m->count++;
+    h->bytes += sizeof *v;
+    return 0;
+}
+
+static void remove_version(struct page_history *h, struct page_version *v)
+{
+    struct page_version **at = &h->newest[v->page];
+
+    while (*at != v)
+        at = &(*at)->older;
+    *at = v->older;
+    h->bytes -= sizeof *v;
+    free(v);
+}
+
+/* ---- bitmaps of pages ---- */
+
+static void set_bit(uint64_t *bitmap, uint64_t page)
+{
+    bitmap[page / 64] |= 1ull << page % 64;
+}
+
+/* The next page from *page on whose bit is set; false: none. */
+static bool next_bit(const struct page_history *h, const uint64_t *bitmap, uint64_t *page)
+{
+    const uint64_t words = words_of(h->source);
+
+    for (uint64_t word = *page / 64; word < words; word++) {
+        uint64_t bits = bitmap[word];
+        if (word == *page / 64)
+            bits &= ~0ull << *page % 64;
+        if (!bits)
+            continue;
+        *page = word * 64 + (unsigned)__builtin_ctzll(bits);
+        return true;
+    }
+    return false;
+}
+
+static int collect(struct page_history *h, struct err *e)
+{
+    return h->source->collect(h->source, h->written, e);
+}
+
+static void forget_written(struct page_history *h)
+{
+    memset(h->written, 0, words_of(h->source) * sizeof *h->written);
+}
+
+/* ---- the calls ---- */
+
+int page_history_open(struct page_history *h, struct page_source *source, struct moment *first,
+                      struct err *e)
+{
+    *h = (struct page_history){.source = source, .first = first, .last = first, .base = first};
+    *first = (struct moment){0};
+    h->written = calloc(words_of(source), sizeof *h->written);
+    h->newest = calloc(pages_of(source), sizeof(struct page_version *));
+    if (!h->written || !h->newest) {
+        free(h->written);
+        free(h->newest);
+        *h = (struct page_history){0};
+        return no_memory(e);
+    }
+    rank_all(h);
+    source->memory->marked = h->written;
+    return 0;
+}
+
+void page_history_close(struct page_history *h)
+{
+    if (!h->source)
+        return;
+    h->source->memory->marked = NULL;
+    for (uint64_t page = 0; page < pages_of(h->source); page++)
+        while (h->newest[page])
+            remove_version(h, h->newest[page]);
+    free(h->newest);
+    free(h->written);
+    *h = (struct page_history){0};
+}
+
+int page_history_take(struct page_history *h, struct moment *now, struct moment *before,
+                      struct err *e)
+{
+    assert(before->rank >= h->base->rank);
+    if (collect(h, e) < 0)
+        return -1;
+    *now = (struct moment){0};
+    link_behind(h, before, now);
+    for (uint64_t page = 0; next_bit(h, h->written, &page); page++)
+        if (add_version(h, page, now, e) < 0) {
+            /* What was copied stays, as that of the next moment would. */
+            page_history_drop(h, now);
+            return -1;
+        }
+    forget_written(h);
+    h->base = now;
+    return 0;
+}
+
+/* A page as it was at a moment. */
+static int fetch(const struct page_history *h, uint64_t page, const struct moment *at, uint8_t *out,
+                 struct err *e)
+{
+    const struct page_version *v = h->newest[page];
+
+    while (v && v->moment->rank > at->rank)
+        v = v->older;
+    if (!v)
+        return h->source->initial(h->source, page, out, e);
+    memcpy(out, v->bytes, PAGE_BYTES);
+    return 0;
+}
+
+int page_history_restore(struct page_history *h, struct moment *to, struct err *e)
+{
+    const struct moment *low = to->rank < h->base->rank ? to : h->base;
+    const struct moment *high = low == to ? h->base : to;
+
+    if (collect(h, e) < 0)
+        return -1;
+    for (const struct moment *m = high; m != low; m = m->earlier)
+        for (const struct page_version *v = m->pages; v; v = v->next)
+            set_bit(h->written, v->page);
+    for (uint64_t page = 0; next_bit(h, h->written, &page); page++)
+        if (fetch(h, page, to, page_at(h, page), e) < 0)
+            return -1;
+    forget_written(h);
+    h->base = to;
+    return 0;
+}
+
+void page_history_pass(struct page_history *h, struct moment *moment)
+{
+    assert(moment->rank >= h->base->rank);
+    h->base = moment; /* what was written since the old base includes what was since this one */
+}
+
+void page_history_drop(struct page_history *h, struct moment *moment)
+{
+    struct moment *const later = moment->later;
+
+    assert(moment != h->first && moment->earlier);
+    if (h->base == moment) {
+        /* Memory is then that of the moment before, but for these pages too. */
+        for (const struct page_version *v = moment->pages; v; v = v->next)
+            set_bit(h->written, v->page);
+        h->base = moment->earlier;
+    }
+    for (struct page_version *v = moment->pages, *next; v; v = next) {
+        next = v->next;
+        /* The newer one of the page, if it is the next moment's, hides it; otherwise it is what the
+         * next moment has. */
+        struct page_version *newer = NULL;
+        for (struct page_version *n = h->newest[v->page]; n != v; n = n->older)
+            newer = n;
+        if (!later || (newer && newer->moment == later)) {
+            remove_version(h, v);
+            continue;
+        }
+        v->moment = later;
+        v->next = later->pages;
+        later->pages = v;
+        later->count++;
+    }
+    moment->pages = NULL;
+    moment->count = 0;
+    unlink_moment(h, moment);
+}

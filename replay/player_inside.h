@@ -1,0 +1,24 @@
+#ifndef REPLAY_PLAYER_INSIDE_H
+#define REPLAY_PLAYER_INSIDE_H
+
+#include "replay/player.h"
+
+/* Inside of the player: player.c, player_step.c and player_mark.c. */
+
+/* Have the next event in cpu.next, if there is one (cpu.has_next). */
+int player_fetch(struct player *p, struct err *e);
+int player_apply(struct player *p, const struct event *event, struct err *e);
+void player_consume(struct player *p);
+/* Compare a sync point with the recording's next one. */
+int player_check(struct player *p, const struct vcpu_exit *exit, struct err *e);
+/* An exit of the guest's: compare it, and give the guest what it asked for. */
+int player_take_exit(struct player *p, struct vcpu_exit *exit, struct err *e);
+/* The vCPU stands at a breakpoint of the user's. */
+bool player_at_break(const struct player *p);
+/* The end of stepping, before anything else is done with the vCPU. */
+static inline void player_settle(struct player *p)
+{
+    stepper_close(&p->cpu.stepper);
+}
+
+#endif

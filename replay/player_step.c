@@ -1,0 +1,94 @@
+/* Single steps of a replay: see player_step() in replay/player.h. */
+#include "replay/player_inside.h"
+#include "vmm/fingerprint.h"
+
+static bool is_at(struct player *p, const struct landmark *l)
+{
+    struct vcpu *vcpu = &p->cpu.vcpu;
+    struct kvm_sregs sregs;
+
+    if (vcpu->regs->rip != l->regs[REGISTER_RIP] || !vcpu_interruptible(vcpu))
+        return false;
+    vcpu_get_sregs(vcpu, &sregs);
+    return fingerprint_matches(vcpu, vcpu->regs, &sregs, l);
+}
+
+/* Everything that happens here, before the next instruction. */
+static int apply_here(struct player *p, struct err *e)
+{
+    struct vcpu_player *cpu = &p->cpu;
+    const struct vcpu_exit forced = {.kind = EXIT_FORCED};
+
+    while (p->status == PLAYER_RUNNING) {
+        if (player_fetch(p, e) < 0)
+            return -1;
+        if (!cpu->has_next || cpu->next.ordinal != cpu->ordinal)
+            return 0;
+        if (cpu->next.kind == EVENT_FORCED) {
+            if (!is_at(p, &cpu->next.landmark))
+                return 0;
+            player_consume(p);
+            if (player_check(p, &forced, e) < 0)
+                return -1;
+            continue;
+        }
+        player_settle(p);
+        int rc = player_apply(p, &cpu->next, e);
+        player_consume(p);
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* What a step has led to. *again: nothing was executed. */
+static int conclude(struct player *p, const struct step *step, struct vcpu_exit *exit, uint64_t rip,
+                    bool *again, struct err *e)
+{
+    struct vcpu *vcpu = &p->cpu.vcpu;
+
+    *again = false;
+    if (step->kind == STEP_KICK) {
+        *again = !p->interrupted;
+        p->interrupted = false;
+        return 0;
+    }
+    if (step->kind != STEP_EXIT)
+        return 0;
+    player_settle(p);
+    if (player_take_exit(p, exit, e) < 0)
+        return -1;
+    if (p->status != PLAYER_RUNNING)
+        return 0;
+    *again = exit->kind == EXIT_WINDOW && vcpu->regs->rip == rip;
+    return vcpu_complete(vcpu, e);
+}
+
+int player_step(struct player *p, struct err *e)
+{
+    struct vcpu_exit exit;
+    struct step step;
+    bool again = true;
+
+    if (p->status == PLAYER_STOPPED || p->status == PLAYER_BREAK)
+        p->status = PLAYER_RUNNING;
+    while (again) {
+        const uint64_t rip = p->cpu.vcpu.regs->rip;
+        if (apply_here(p, e) < 0)
+            return -1;
+        if (p->status != PLAYER_RUNNING)
+            return 0;
+        if (!stream_left(p->cpu.stream[STREAM_SYNCS])) {
+            p->status = PLAYER_CUT;
+            return 0;
+        }
+        p->cpu.at_sync = false;
+        if (stepper_step(&p->cpu.stepper, &step, &exit, e) < 0 ||
+            conclude(p, &step, &exit, rip, &again, e) < 0)
+            return -1;
+        if (p->status != PLAYER_RUNNING)
+            return 0;
+    }
+    p->status = PLAYER_STOPPED;
+    return 0;
+}

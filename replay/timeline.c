@@ -1,0 +1,457 @@
+/* Checkpoints of a replay, and going forwards: see replay/timeline.h. */
+#include "replay/timeline.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/now.h"
+#include "mmu/walk.h"
+#include "vmm/fingerprint.h"
+
+/* Between checkpoints that are made on the way: what seeking costs at most. */
+#define SPACING_NS 400000000ull
+/* Sync points between two looks at the clock. */
+#define SLICE_SYNCS 8
+/* Steps between checkpoints: what going back one step costs at most. */
+#define CRUMB_STEPS 256
+
+static void drop(struct timeline *t, struct checkpoint *c)
+{
+    assert(c != &t->first && c != t->here && c != t->target);
+    /* How far it is to the next one is known if both parts are. */
+    struct moment *later = c->moment.later;
+    if (later) {
+        struct checkpoint *next = checkpoint_of(later);
+        next->steps = next->steps == STEPS_UNKNOWN || c->steps == STEPS_UNKNOWN
+                          ? STEPS_UNKNOWN
+                          : next->steps + c->steps;
+    }
+    page_history_drop(&t->history, &c->moment);
+    free(c);
+}
+
+/* ---- opening ---- */
+
+static struct timeline *timeline_of(struct page_source *s)
+{
+    return (struct timeline *)((char *)s - offsetof(struct timeline, source));
+}
+
+static int initial(struct page_source *s, uint64_t page, uint8_t out[PAGE_BYTES], struct err *e)
+{
+    struct timeline *t = timeline_of(s);
+    size_t len;
+
+    return chunk_read(t->player->chunks, t->image[page], out, &len, e);
+}
+
+static int collect(struct page_source *s, uint64_t *bitmap, struct err *e)
+{
+    return vm_collect_writes(&timeline_of(s)->player->vm, bitmap, e);
+}
+
+int timeline_open(struct timeline *t, struct player *p, uint64_t budget, struct err *e)
+{
+    *t = (struct timeline){
+        .player = p,
+        .source = {.memory = &p->vm.memory, .initial = initial, .collect = collect},
+        .here = &t->first,
+        .budget = budget,
+        .spacing_ns = SPACING_NS,
+        .ran_ns = host_now_ns(),
+    };
+    t->first.steps = STEPS_UNKNOWN;
+    t->image = player_image(p, e);
+    if (!t->image || player_mark(p, &t->first.mark, e) < 0 || vm_log_writes(&p->vm, true, e) < 0 ||
+        page_history_open(&t->history, &t->source, &t->first.moment, e) < 0) {
+        timeline_close(t);
+        return -1;
+    }
+    p->pause = &t->interrupted;
+    return 0;
+}
+
+void timeline_close(struct timeline *t)
+{
+    struct err ignored;
+
+    if (!t->player)
+        return;
+    if (t->history.source) {
+        t->here = &t->first;
+        t->target = NULL;
+        while (t->first.moment.later)
+            drop(t, checkpoint_of(t->first.moment.later));
+    }
+    page_history_close(&t->history);
+    vm_log_writes(&t->player->vm, false, &ignored);
+    t->player->pause = NULL;
+    free(t->image);
+    *t = (struct timeline){0};
+}
+
+void timeline_interrupt(struct timeline *t)
+{
+    t->interrupted = true;
+}
+
+/* ---- checkpoints ---- */
+
+/*
+ * The one to do without: between two that are close together for how long ago they are, so that
+ * they are the denser, the nearer. NULL: there is none.
+ */
+static struct checkpoint *least_useful(struct timeline *t)
+{
+    struct checkpoint *best = NULL;
+    double best_score = 0;
+
+    for (struct moment *m = t->first.moment.later; m; m = m->later) {
+        struct checkpoint *c = checkpoint_of(m);
+        if (c == t->here || c == t->target || c->number)
+            continue;
+        const double before = (double)checkpoint_of(m->earlier)->at_ns;
+        const double after = (double)(m->later ? checkpoint_of(m->later)->at_ns : c->at_ns);
+        const double away =
+            (double)(t->at_ns > c->at_ns ? t->at_ns - c->at_ns : c->at_ns - t->at_ns);
+        const double score = (after - before + 1) / (away + 1e6);
+        if (!best || score < best_score) {
+            best = c;
+            best_score = score;
+        }
+    }
+    return best;
+}
+
+static void stay_in_budget(struct timeline *t)
+{
+    struct checkpoint *c;
+
+    while (t->history.bytes > t->budget && (c = least_useful(t)))
+        drop(t, c);
+}
+
+static void add_time(struct timeline *t)
+{
+    const uint64_t now = host_now_ns();
+
+    t->at_ns += now - t->ran_ns;
+    t->ran_ns = now;
+}
+
+struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err *e)
+{
+    struct player *p = t->player;
+    struct checkpoint *c = calloc(1, sizeof *c);
+
+    if (!c) {
+        err_set(e, STATUS_ERROR, "out of memory");
+        return NULL;
+    }
+    add_time(t);
+    if (player_mark(p, &c->mark, e) < 0 ||
+        page_history_take(&t->history, &c->moment, &t->here->moment, e) < 0) {
+        free(c);
+        return NULL;
+    }
+    c->steps = steps;
+    c->at_ns = t->at_ns;
+    if (!c->mark.at_sync) {
+        struct kvm_sregs sregs;
+        struct translation to;
+        vcpu_get_sregs(&p->cpu.vcpu, &sregs);
+        fingerprint_take(&p->cpu.vcpu, p->cpu.vcpu.regs, &sregs, &c->here);
+        if (walk(&p->vm.memory, sregs.cr3, p->cpu.vcpu.regs->rip, &to))
+            c->here.gpa = to.gpa;
+    }
+    /* The next one is nearer now, by steps that are known only if these were steps. */
+    if (c->moment.later) {
+        struct checkpoint *next = checkpoint_of(c->moment.later);
+        next->steps = next->steps == STEPS_UNKNOWN || steps == STEPS_UNKNOWN || next->steps < steps
+                          ? STEPS_UNKNOWN
+                          : next->steps - steps;
+    }
+    t->here = c;
+    t->steps = 0;
+    stay_in_budget(t);
+    const uint64_t taken = host_now_ns() - t->ran_ns;
+    if (taken > t->pause_max_ns)
+        t->pause_max_ns = taken;
+    t->ran_ns += taken;
+    return c;
+}
+
+int timeline_restore(struct timeline *t, struct checkpoint *c, struct err *e)
+{
+    /* An instruction that is half done writes its result before memory is restored. */
+    if (t->here == c && t->steps == 0)
+        return 0;
+    if (player_finish_exit(t->player, e) < 0 ||
+        page_history_restore(&t->history, &c->moment, e) < 0 ||
+        player_restore(t->player, &c->mark, e) < 0)
+        return -1;
+    t->here = c;
+    t->steps = 0;
+    t->at_ns = c->at_ns;
+    t->ran_ns = host_now_ns();
+    return 0;
+}
+
+/* We stand where the next checkpoint is, or `steps` behind it. */
+static void pass(struct timeline *t, uint64_t steps)
+{
+    struct checkpoint *next = checkpoint_of(t->here->moment.later);
+
+    page_history_pass(&t->history, &next->moment);
+    t->here = next;
+    t->steps = steps;
+}
+
+struct checkpoint *timeline_checkpoint(struct timeline *t, struct err *e)
+{
+    struct checkpoint *c = t->steps == 0 ? t->here : timeline_mark(t, t->steps, e);
+
+    if (c && !c->number)
+        c->number = ++t->numbered;
+    return c;
+}
+
+/* ---- going forwards ---- */
+
+static enum timeline_stop stop_of(struct timeline *t)
+{
+    switch (t->player->status) {
+    case PLAYER_BREAK:
+        return TIMELINE_BREAKPOINT;
+    case PLAYER_ENDED:
+    case PLAYER_CUT:
+        return TIMELINE_END;
+    case PLAYER_DIVERGED:
+        return TIMELINE_DIVERGED;
+    default:
+        return TIMELINE_THERE;
+    }
+}
+
+static bool is_there(const struct breakpoint *b, struct vcpu *vcpu, const struct kvm_regs *regs,
+                     const struct kvm_sregs *sregs)
+{
+    return fingerprint_matches(vcpu, regs, sregs, b->opaque);
+}
+
+/* Checkpoints between the sync points ahead that nobody asked for: running past them, one could not
+ * tell whether one did. */
+static void drop_on_the_way(struct timeline *t)
+{
+    for (struct moment *m = t->here->moment.later, *later; m; m = later) {
+        struct checkpoint *c = checkpoint_of(m);
+        later = m->later;
+        if (c->mark.ordinal > t->player->cpu.ordinal || c == t->target)
+            return;
+        if (!c->mark.at_sync && !c->number)
+            drop(t, c);
+    }
+}
+
+/* One piece of the way: to a sync point, or to the checkpoint *within. */
+static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *within, bool *arrived,
+                     struct err *e)
+{
+    struct player *p = t->player;
+    struct trace_condition conditions[TRACE_CONDITIONS];
+    struct breakpoint b = {0};
+
+    *arrived = false;
+    t->steps = STEPS_UNKNOWN;
+    if (!within)
+        return player_run(p, until, e);
+    b = (struct breakpoint){
+        .va = within->here.regs[REGISTER_RIP],
+        .gpa = within->here.gpa,
+        .cr3 = within->here.cr3,
+        .cpl = within->here.cpl,
+        .cs = &within->here.cs,
+        .ss = &within->here.ss,
+        .condition = conditions,
+        .conditions = landmark_conditions(&within->here, conditions),
+        .stops = is_there,
+        .opaque = &within->here,
+    };
+    if (breakpoints_add(&p->cpu.stops, &b, e) < 0)
+        return -1;
+    int rc = player_run(p, until, e);
+    *arrived = rc == 0 && p->status == PLAYER_BREAK && b.hit;
+    breakpoints_remove(&p->cpu.stops, &b);
+    return rc;
+}
+
+static bool user_hit(const struct timeline *t)
+{
+    for (const struct breakpoint *b = t->player->cpu.stops.first; b; b = b->next)
+        if (b->hit)
+            return true;
+    return false;
+}
+
+/* The checkpoint between sync points that comes next, if it is in this interval. */
+static struct checkpoint *next_within(const struct timeline *t)
+{
+    struct moment *later = t->here->moment.later;
+    struct checkpoint *next = later ? checkpoint_of(later) : NULL;
+
+    return next && !next->mark.at_sync && next->mark.ordinal == t->player->cpu.ordinal ? next
+                                                                                       : NULL;
+}
+
+enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *e)
+{
+    struct player *p = t->player;
+    bool arrived;
+
+    for (;;) {
+        if (p->cpu.at_sync && p->cpu.ordinal >= until)
+            return TIMELINE_THERE;
+        if (t->here == t->target && t->steps == 0)
+            return TIMELINE_THERE;
+        drop_on_the_way(t);
+        struct checkpoint *within = next_within(t);
+        uint64_t limit =
+            p->cpu.ordinal + SLICE_SYNCS < until ? p->cpu.ordinal + SLICE_SYNCS : until;
+        if (!within && t->here->moment.later) {
+            const struct checkpoint *next = checkpoint_of(t->here->moment.later);
+            if (next->mark.ordinal < limit)
+                limit = next->mark.ordinal;
+        }
+        if (run_piece(t, limit, within, &arrived, e) < 0)
+            return TIMELINE_FAILED;
+        if (arrived) {
+            pass(t, 0);
+            if (t->here == t->target)
+                return TIMELINE_THERE;
+            if (user_hit(t))
+                return TIMELINE_BREAKPOINT;
+            continue;
+        }
+        struct moment *later = t->here->moment.later;
+        if (p->cpu.at_sync && later && checkpoint_of(later)->mark.at_sync &&
+            checkpoint_of(later)->mark.ordinal == p->cpu.ordinal)
+            pass(t, 0);
+        if (p->status != PLAYER_STOPPED)
+            return stop_of(t);
+        add_time(t);
+        if (t->steps && p->cpu.at_sync && t->at_ns - t->here->at_ns > t->spacing_ns &&
+            !timeline_mark(t, STEPS_UNKNOWN, e))
+            return TIMELINE_FAILED;
+        if (t->interrupted)
+            return TIMELINE_INTERRUPTED;
+    }
+}
+
+/* The next checkpoint may be here, or have been passed by this step. */
+static void look_around(struct timeline *t)
+{
+    struct player *p = t->player;
+    struct moment *later = t->here->moment.later;
+    struct checkpoint *next = later ? checkpoint_of(later) : NULL;
+    const bool known = t->steps != STEPS_UNKNOWN;
+    struct kvm_sregs sregs;
+
+    if (!next || next->mark.ordinal > p->cpu.ordinal)
+        return;
+    if (known && next->steps != STEPS_UNKNOWN) {
+        if (next->steps == t->steps)
+            pass(t, 0);
+        return;
+    }
+    if (next->mark.at_sync) {
+        /* Interrupt windows and forced points are no steps of their own: they are passed within
+         * one. */
+        const bool exactly = p->cpu.at_sync && next->mark.ordinal == p->cpu.ordinal;
+        if (known)
+            next->steps = exactly ? t->steps : t->steps - 1;
+        pass(t, exactly ? 0 : 1);
+    } else if (p->cpu.vcpu.regs->rip == next->here.regs[REGISTER_RIP]) {
+        vcpu_get_sregs(&p->cpu.vcpu, &sregs);
+        if (!fingerprint_matches(&p->cpu.vcpu, p->cpu.vcpu.regs, &sregs, &next->here))
+            return;
+        if (known)
+            next->steps = t->steps;
+        pass(t, 0);
+    }
+}
+
+enum timeline_stop timeline_steps(struct timeline *t, uint64_t n, struct err *e)
+{
+    while (n--) {
+        if (t->interrupted)
+            return TIMELINE_INTERRUPTED;
+        if (player_step(t->player, e) < 0)
+            return TIMELINE_FAILED;
+        if (t->player->status != PLAYER_STOPPED)
+            return stop_of(t);
+        if (t->steps != STEPS_UNKNOWN)
+            t->steps++;
+        look_around(t);
+        if (t->here == t->target && t->steps == 0)
+            return TIMELINE_THERE;
+        if (t->steps == CRUMB_STEPS && !timeline_mark(t, t->steps, e))
+            return TIMELINE_FAILED;
+    }
+    return TIMELINE_THERE;
+}
+
+/* The end is where the last sync point is: nothing can go on from behind it. */
+static enum timeline_stop stay_at_end(struct timeline *t, struct err *e)
+{
+    const uint64_t last = t->player->cpu.ordinal;
+    struct breakpoint *const stops = t->player->cpu.stops.first;
+
+    if (timeline_restore(t, t->here, e) < 0)
+        return TIMELINE_FAILED;
+    t->player->cpu.stops.first = NULL;
+    enum timeline_stop stop = timeline_run(t, last, e);
+    t->player->cpu.stops.first = stops;
+    if (stop != TIMELINE_THERE)
+        return stop;
+    return t->steps == 0 || timeline_mark(t, STEPS_UNKNOWN, e) ? TIMELINE_END : TIMELINE_FAILED;
+}
+
+/* After running: make the place one that can be told. */
+static enum timeline_stop settle(struct timeline *t, enum timeline_stop stop, struct err *e)
+{
+    t->interrupted = false;
+    if (stop == TIMELINE_END)
+        return stay_at_end(t, e);
+    if (stop == TIMELINE_FAILED || stop == TIMELINE_DIVERGED || t->steps != STEPS_UNKNOWN)
+        return stop;
+    return timeline_mark(t, STEPS_UNKNOWN, e) ? stop : TIMELINE_FAILED;
+}
+
+enum timeline_stop timeline_continue(struct timeline *t, struct err *e)
+{
+    return settle(t, timeline_run(t, UINT64_MAX, e), e);
+}
+
+enum timeline_stop timeline_step(struct timeline *t, struct err *e)
+{
+    return settle(t, timeline_steps(t, 1, e), e);
+}
+
+enum timeline_stop timeline_seek(struct timeline *t, uint64_t ordinal, struct err *e)
+{
+    struct player *p = t->player;
+    struct moment *m = t->history.last;
+    struct breakpoint *const stops = p->cpu.stops.first;
+
+    while (checkpoint_of(m)->mark.ordinal > ordinal ||
+           (checkpoint_of(m)->mark.ordinal == ordinal && !checkpoint_of(m)->mark.at_sync))
+        m = m->earlier;
+    const bool ahead = checkpoint_of(m) == t->here && p->cpu.ordinal < ordinal;
+    if (!ahead && timeline_restore(t, checkpoint_of(m), e) < 0)
+        return TIMELINE_FAILED;
+    p->cpu.stops.first = NULL;
+    enum timeline_stop stop = settle(t, timeline_run(t, ordinal, e), e);
+    p->cpu.stops.first = stops;
+    return stop;
+}

@@ -1,0 +1,97 @@
+#ifndef REPLAY_TIMELINE_H
+#define REPLAY_TIMELINE_H
+
+#include "replay/page_history.h"
+#include "replay/player.h"
+
+/*
+ * Time travel in a replay: go to any place of it, forwards or backwards, by checkpoints.
+ *
+ * A place is a checkpoint and a number of single steps from it. Where a replay stops, a checkpoint
+ * is made; that is cheap, and needs no name for the place. Going back is: restore a checkpoint from
+ * before, and play on to where one wants to be (rr's way). How far that is, in steps, is found out
+ * where it is not known, by coming closer with checkpoints at places that are passed on the way.
+ */
+#define STEPS_UNKNOWN UINT64_MAX
+
+struct checkpoint {
+    struct moment moment; /* its first member: memory */
+    struct player_mark mark;
+    /* Exact steps from the checkpoint before it, or STEPS_UNKNOWN. */
+    uint64_t steps;
+    /* What the vCPU looks like there, when that is not at a sync point (mark.at_sync). */
+    struct landmark here;
+    uint64_t number; /* for users; 0: made by ourselves */
+    uint64_t at_ns;  /* of replaying, from the beginning to here */
+};
+
+enum timeline_stop {
+    TIMELINE_THERE,       /* where it was to go */
+    TIMELINE_BREAKPOINT,  /* at the breakpoints that have `hit` set */
+    TIMELINE_INTERRUPTED, /* by timeline_interrupt() */
+    TIMELINE_BEGIN,       /* the beginning of the recording */
+    TIMELINE_END,         /* its end */
+    TIMELINE_DIVERGED,    /* player.divergence says how */
+    TIMELINE_FAILED,
+};
+
+struct timeline {
+    struct player *player;
+    struct page_source source;
+    struct page_history history;
+    uint32_t *image; /* the chunk of each page before the first instruction */
+    struct checkpoint first, *here;
+    uint64_t steps;                  /* from *here to where we are, or STEPS_UNKNOWN */
+    uint64_t budget;                 /* bytes that checkpoints may take */
+    uint64_t spacing_ns;             /* between those that are made on the way */
+    uint64_t at_ns;                  /* of replaying, to where we are */
+    uint64_t ran_ns;                 /* when at_ns was last added to */
+    const struct checkpoint *target; /* where timeline_run() is to stop, if it comes there */
+    uint64_t numbered;               /* checkpoints that the user asked for */
+    uint64_t pause_max_ns;           /* the longest time that taking one took */
+    volatile bool interrupted;
+};
+
+/* The player stands at its beginning, and stays the caller's. budget: bytes of memory for
+ * checkpoints, at least some 16 MiB. */
+int timeline_open(struct timeline *t, struct player *p, uint64_t budget, struct err *e);
+void timeline_close(struct timeline *t);
+
+/*
+ * All of these leave the replay at a well-defined place, also when they are interrupted.
+ * Breakpoints are those of player->cpu.stops; going on forwards, one where the replay stands stops
+ * at once.
+ */
+/* To a sync point, before the events there. */
+enum timeline_stop timeline_seek(struct timeline *t, uint64_t ordinal, struct err *e);
+/* To the next breakpoint, or the end. */
+enum timeline_stop timeline_continue(struct timeline *t, struct err *e);
+/* To the last breakpoint before this place, or the beginning. */
+enum timeline_stop timeline_reverse_continue(struct timeline *t, struct err *e);
+/* One instruction, or the entry of one interrupt or exception handler. */
+enum timeline_stop timeline_step(struct timeline *t, struct err *e);
+enum timeline_stop timeline_reverse_step(struct timeline *t, struct err *e);
+
+/* Remember this place; NULL when that failed. It stays the timeline's. */
+struct checkpoint *timeline_checkpoint(struct timeline *t, struct err *e);
+
+/* Async-signal-safe, from any thread. */
+void timeline_interrupt(struct timeline *t);
+
+/* ---- inside: timeline.c and timeline_back.c ---- */
+
+/* A checkpoint here. steps: as in struct checkpoint. */
+struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err *e);
+int timeline_restore(struct timeline *t, struct checkpoint *c, struct err *e);
+/* Step on, n times, from t->here + t->steps; with a checkpoint now and then. TIMELINE_THERE, also
+ * when t->target was reached before. */
+enum timeline_stop timeline_steps(struct timeline *t, uint64_t n, struct err *e);
+/* Run to a sync point, t->target, a breakpoint or the end; with a checkpoint now and then. */
+enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *e);
+
+static inline struct checkpoint *checkpoint_of(struct moment *m)
+{
+    return (struct checkpoint *)m;
+}
+
+#endif

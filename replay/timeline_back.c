@@ -1,0 +1,174 @@
+/* Going backwards: see replay/timeline.h. */
+#include "replay/timeline.h"
+
+#include <assert.h>
+
+/* Steps that are tried before the way is looked for anew. */
+#define TRY_STEPS 3000u
+/* Hits of breakpoints between two checkpoints at hits. */
+#define HITS_MARKED 32u
+
+static struct checkpoint *before(const struct checkpoint *c)
+{
+    return c->moment.earlier ? checkpoint_of(c->moment.earlier) : NULL;
+}
+
+/* ---- one step ---- */
+
+/* Stand so many steps behind a checkpoint. */
+static enum timeline_stop stand(struct timeline *t, struct checkpoint *c, uint64_t steps,
+                                struct err *e)
+{
+    if (timeline_restore(t, c, e) < 0)
+        return TIMELINE_FAILED;
+    return timeline_steps(t, steps, e);
+}
+
+/* Have a checkpoint in the same interval between sync points as `to`, before it. */
+static enum timeline_stop come_to_interval(struct timeline *t, struct checkpoint *to, struct err *e)
+{
+    const uint64_t ordinal = to->mark.at_sync ? to->mark.ordinal - 1 : to->mark.ordinal;
+    struct checkpoint *from = before(to);
+
+    if (from->mark.ordinal >= ordinal)
+        return timeline_restore(t, from, e) < 0 ? TIMELINE_FAILED : TIMELINE_THERE;
+    if (timeline_restore(t, from, e) < 0)
+        return TIMELINE_FAILED;
+    enum timeline_stop stop = timeline_run(t, ordinal, e);
+    if (stop == TIMELINE_THERE && t->steps && !timeline_mark(t, STEPS_UNKNOWN, e))
+        return TIMELINE_FAILED;
+    return stop;
+}
+
+/* Find out how many steps it is to a checkpoint from the one before it, which may be a new one. */
+static enum timeline_stop count_steps(struct timeline *t, struct checkpoint *to, struct err *e)
+{
+    struct breakpoint *const stops = t->player->cpu.stops.first;
+    enum timeline_stop stop = TIMELINE_THERE;
+
+    if (to->steps != STEPS_UNKNOWN)
+        return TIMELINE_THERE;
+    t->player->cpu.stops.first = NULL;
+    t->target = to;
+    stop = come_to_interval(t, to, e);
+    while (stop == TIMELINE_THERE && to->steps == STEPS_UNKNOWN)
+        stop = timeline_steps(t, TRY_STEPS, e);
+    t->target = NULL;
+    t->player->cpu.stops.first = stops;
+    return stop;
+}
+
+/* Go on as if nothing had been asked for. */
+static enum timeline_stop give_up(struct timeline *t, struct checkpoint *to,
+                                  enum timeline_stop stop, struct err *e)
+{
+    t->interrupted = false;
+    if (stop == TIMELINE_INTERRUPTED && timeline_restore(t, to, e) < 0)
+        return TIMELINE_FAILED;
+    return stop;
+}
+
+enum timeline_stop timeline_reverse_step(struct timeline *t, struct err *e)
+{
+    struct checkpoint *at = t->here;
+    enum timeline_stop stop;
+
+    assert(t->steps != STEPS_UNKNOWN);
+    if (t->steps)
+        return stand(t, at, t->steps - 1, e);
+    do {
+        if (!before(at))
+            return TIMELINE_BEGIN;
+        stop = count_steps(t, at, e);
+        if (stop != TIMELINE_THERE)
+            return give_up(t, at, stop, e);
+        if (at->steps)
+            return stand(t, before(at), at->steps - 1, e);
+        at = before(at); /* the same place: a window or forced point */
+    } while (true);
+}
+
+/* ---- to a breakpoint ---- */
+
+static bool at_breakpoint(struct timeline *t)
+{
+    struct player *p = t->player;
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(&p->cpu.vcpu, &sregs);
+    return breakpoints_look(&p->cpu.stops, p->cpu.vcpu.regs, &sregs) > 0;
+}
+
+/* The last hit in a stretch of the way: so many hits behind a checkpoint, 0 being at it. */
+struct last_hit {
+    struct checkpoint *from;
+    unsigned hits;
+};
+
+/* From where we stand to t->target, noting the last hit before it. */
+static enum timeline_stop search(struct timeline *t, struct last_hit *last, struct err *e)
+{
+    enum timeline_stop stop = TIMELINE_THERE;
+
+    *last = (struct last_hit){0};
+    if (!t->player->cpu.at_sync && at_breakpoint(t)) {
+        last->from = t->here;
+        stop = timeline_steps(t, 1, e);
+    }
+    while (stop == TIMELINE_THERE && t->here != t->target) {
+        stop = timeline_run(t, UINT64_MAX, e);
+        if (stop != TIMELINE_BREAKPOINT)
+            break;
+        if (!last->from || ++last->hits >= HITS_MARKED) {
+            struct checkpoint *c = timeline_mark(t, STEPS_UNKNOWN, e);
+            if (!c)
+                return TIMELINE_FAILED;
+            *last = (struct last_hit){.from = c};
+        }
+        stop = t->interrupted ? TIMELINE_INTERRUPTED : timeline_steps(t, 1, e);
+    }
+    return stop;
+}
+
+/* Go to a hit that was noted. */
+static enum timeline_stop go_to_hit(struct timeline *t, const struct last_hit *hit, struct err *e)
+{
+    enum timeline_stop stop = TIMELINE_BREAKPOINT;
+
+    if (timeline_restore(t, hit->from, e) < 0)
+        return TIMELINE_FAILED;
+    for (unsigned i = 0; i < hit->hits && stop == TIMELINE_BREAKPOINT; i++) {
+        stop = timeline_steps(t, 1, e);
+        if (stop == TIMELINE_THERE)
+            stop = timeline_run(t, UINT64_MAX, e);
+    }
+    if (stop == TIMELINE_BREAKPOINT && t->steps && !timeline_mark(t, STEPS_UNKNOWN, e))
+        return TIMELINE_FAILED;
+    at_breakpoint(t); /* for which ones are hit */
+    return stop;
+}
+
+enum timeline_stop timeline_reverse_continue(struct timeline *t, struct err *e)
+{
+    enum timeline_stop stop = TIMELINE_THERE;
+    struct last_hit last;
+
+    assert(t->steps != STEPS_UNKNOWN);
+    if (t->steps && !timeline_mark(t, t->steps, e))
+        return TIMELINE_FAILED;
+    struct checkpoint *const start = t->here;
+    for (struct checkpoint *to = start; before(to);) {
+        struct checkpoint *const from = before(to);
+        t->target = to;
+        stop = timeline_restore(t, from, e) < 0 ? TIMELINE_FAILED : search(t, &last, e);
+        t->target = NULL;
+        if (stop == TIMELINE_THERE && last.from)
+            stop = go_to_hit(t, &last, e);
+        if (stop != TIMELINE_THERE)
+            return give_up(t, start, stop, e);
+        to = from; /* not those that were made on the way */
+    }
+    if (timeline_restore(t, &t->first, e) < 0)
+        return TIMELINE_FAILED;
+    return TIMELINE_BEGIN;
+}

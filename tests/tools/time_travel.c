@@ -1,0 +1,160 @@
+/*
+ * Time travel in a recording, at random: from many places N steps forwards and back must lead to
+ * the same registers and memory; seeking, breakpoints forwards and backwards must agree. Writes
+ * TAP.
+ *
+ * usage: time_travel REC SEED ROUNDS [MAX_STEPS]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/now.h"
+#include "mmu/digest.h"
+#include "replay/timeline.h"
+#include "vmm/command.h"
+
+static struct player player;
+static struct timeline timeline;
+static unsigned number, bad;
+
+struct look {
+    uint64_t memory, cpu, rip, ordinal;
+};
+
+static void fail(const char *what)
+{
+    printf("Bail out! %s\n", what);
+    exit(1);
+}
+
+static struct look look(void)
+{
+    struct vcpu_state state;
+    struct err e = {0};
+
+    if (player_finish_exit(&player, &e) < 0 || vcpu_state_get(&player.cpu.vcpu, &state, &e) < 0)
+        fail(e.text);
+    return (struct look){
+        .memory = memory_digest(&player.vm.memory),
+        .cpu = vcpu_state_digest(&state),
+        .rip = state.regs.rip,
+        .ordinal = player.cpu.ordinal,
+    };
+}
+
+static bool same(const struct look *a, const struct look *b)
+{
+    return !memcmp(a, b, sizeof *a);
+}
+
+static void ok(bool good, const char *what, uint64_t n, const struct look *a, const struct look *b,
+               uint64_t ns)
+{
+    printf("%sok %u %s %llu # %.0f ms, sync point %llu, rip %#llx\n", good ? "" : "not ", ++number,
+           what, (unsigned long long)n, (double)ns / 1e6, (unsigned long long)a->ordinal,
+           (unsigned long long)a->rip);
+    bad += !good;
+    if (!good)
+        printf("# then: sync point %llu, rip %#llx, memory %s, cpu %s\n",
+               (unsigned long long)b->ordinal, (unsigned long long)b->rip,
+               a->memory == b->memory ? "same" : "differs", a->cpu == b->cpu ? "same" : "differs");
+}
+
+static void expect(enum timeline_stop stop, enum timeline_stop wanted, const struct err *e)
+{
+    if (stop == TIMELINE_FAILED)
+        fail(e->text);
+    if (stop != wanted) {
+        printf("# stop %d, not %d, at sync point %llu\n", stop, wanted,
+               (unsigned long long)player.cpu.ordinal);
+        bad++;
+    }
+}
+
+/* N steps and N back. */
+static void there_and_back(uint64_t n)
+{
+    struct err e = {0};
+    const struct look from = look();
+    const uint64_t began = host_now_ns();
+    enum timeline_stop stop = TIMELINE_THERE;
+    uint64_t done = 0;
+
+    for (; done < n && stop == TIMELINE_THERE; done += stop == TIMELINE_THERE)
+        stop = timeline_step(&timeline, &e);
+    if (stop == TIMELINE_FAILED)
+        fail(e.text);
+    if (stop != TIMELINE_THERE)
+        return; /* the end came first */
+    for (uint64_t i = 0; i < done; i++)
+        expect(timeline_reverse_step(&timeline, &e), TIMELINE_THERE, &e);
+    const struct look to = look();
+    ok(same(&from, &to), "steps and back:", n, &from, &to, host_now_ns() - began);
+}
+
+/* One back, one forth. */
+static void back_and_there(void)
+{
+    struct err e = {0};
+    const struct look from = look();
+    const uint64_t began = host_now_ns();
+    enum timeline_stop stop = timeline_reverse_step(&timeline, &e);
+
+    if (stop == TIMELINE_BEGIN)
+        return;
+    expect(stop, TIMELINE_THERE, &e);
+    const uint64_t ns = host_now_ns() - began;
+    expect(timeline_step(&timeline, &e), TIMELINE_THERE, &e);
+    const struct look to = look();
+    ok(from.memory == to.memory && from.cpu == to.cpu, "a step back, and there again", 1, &from,
+       &to, ns);
+}
+
+int main(int argc, char **argv)
+{
+    static char self[4096];
+    struct err e = {0};
+    int status;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc < 4 || readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+        return 2;
+    struct invocation inv = {.self = self, .argv = argv, .host = HOST_AUTO};
+    struct host_needs needs = {.guest_memory = 512u << 20};
+    if (host_redirect(&inv, &needs, &status, &e)) {
+        if (e.text[0])
+            fprintf(stderr, "time_travel: %s\n", e.text);
+        return status;
+    }
+    struct recording *recording = recording_open(argv[1], &e);
+    if (!recording || player_open(&player, recording, NULL, &e) < 0 ||
+        timeline_open(&timeline, &player, 256u << 20, &e) < 0)
+        fail(e.text);
+    srand((unsigned)atoi(argv[2]));
+    const uint64_t most = argc > 4 ? strtoull(argv[4], NULL, 0) : 1000;
+
+    uint64_t began = host_now_ns();
+    expect(timeline_continue(&timeline, &e), TIMELINE_END, &e);
+    const uint64_t last = player.cpu.ordinal;
+    printf("# %llu sync points, to the end in %.1f s, %.1f MiB of checkpoints, pauses of up to "
+           "%.1f ms\n",
+           (unsigned long long)last, (double)(host_now_ns() - began) / 1e9,
+           (double)timeline.history.bytes / 1048576, (double)timeline.pause_max_ns / 1e6);
+    for (int round = 0; round < atoi(argv[3]); round++) {
+        const uint64_t ordinal = (uint64_t)rand() % last;
+        began = host_now_ns();
+        expect(timeline_seek(&timeline, ordinal, &e), TIMELINE_THERE, &e);
+        printf("# seek to %llu: %.0f ms\n", (unsigned long long)ordinal,
+               (double)(host_now_ns() - began) / 1e6);
+        for (uint64_t n = 1; n <= most; n *= 10)
+            there_and_back(n);
+        back_and_there();
+    }
+    printf("1..%u\n", number);
+    timeline_close(&timeline);
+    player_close(&player);
+    recording_close(recording);
+    return bad ? 1 : 0;
+}
