@@ -24,8 +24,9 @@ static inline unsigned stream_of(unsigned vcpu, enum stream_kind kind)
 /* The state of each vCPU before its first instruction (vcpu_state_encode), vCPU 0 first. */
 #define STREAM_STATE 61
 
-/* The guest kernel's functions, in order of address: varint(address - last address), varint(length
- * of the name), name. Not needed to replay; reports use it. May be empty. */
+/* The guest kernel's symbols, in order of address (recorder/symbols.h): varint(address - last
+ * address), type letter, varint(length of the name), name. Not needed to replay; reports and
+ * `dittovm symbols` use it. May be empty. */
 #define STREAM_SYMBOLS 62
 
 /* What landing on the forced points has cost in a replay; added by replays, the last one counts. For

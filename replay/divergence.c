@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "recorder/streams.h"
+#include "replay/symbols.h"
 #include "vmm/insn.h"
 
 static const char *const exit_names[EXIT_SYNC_LAST + 1] = {
@@ -45,31 +45,6 @@ void sync_point_format(const struct sync_point *sync, char *text, size_t size)
     }
 }
 
-/* "name+0x12" for the function that va lies in; "" when the recording does not know. */
-static void symbolize(const struct player *p, uint64_t va, char *text, size_t size)
-{
-    struct err e;
-    struct stream_reader *in = stream_open(p->recording, STREAM_SYMBOLS, &e);
-    char name[256] = "";
-    uint64_t address = 0, found = 0;
-
-    *text = 0;
-    while (in && stream_left(in)) {
-        address += stream_varint(in);
-        uint64_t len = stream_varint(in);
-        if (stream_bad(in) || len >= sizeof name || address > va)
-            break;
-        if (stream_read(in, name, (size_t)len) < 0)
-            break;
-        name[len] = 0;
-        found = address;
-    }
-    if (in)
-        stream_close(in);
-    if (found && va - found < 1 << 20)
-        snprintf(text, size, "%.120s+%#llx", name, (unsigned long long)(va - found));
-}
-
 static void show_place(const struct player *p, const char *label, const struct sync_point *sync,
                        FILE *out)
 {
@@ -81,7 +56,7 @@ static void show_place(const struct player *p, const char *label, const struct s
     vcpu_get_sregs((struct vcpu *)&p->cpu.vcpu, &sregs);
     insn_format(m, sregs.cr3, rip, code, sizeof code);
     sync_point_format(sync, what, sizeof what);
-    symbolize(p, rip, where, sizeof where);
+    symbolize(p->recording, rip, where, sizeof where);
     fprintf(out, "  %-9s %s at rip %#llx%s%s%s: %s\n", label, what, (unsigned long long)rip,
             where[0] ? " <" : "", where, where[0] ? ">" : "", code);
 }

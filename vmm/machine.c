@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "devices/acpi.h"
+#include "recorder/symbols.h"
 #include "vmm/boot.h"
 #include "vmm/boot_elf.h"
 #include "vmm/kallsyms.h"
@@ -129,19 +130,14 @@ static int add_pci_devices(struct machine *m, struct err *e)
 
 /* ---- the kernel ---- */
 
-static void list_functions(const struct kallsyms *symbols, struct bytes *out)
+static void list_symbols(const struct kallsyms *symbols, struct bytes *out)
 {
     uint64_t last = 0, address;
 
     for (size_t i = 0; i < kallsyms_count(symbols); i++) {
         char type;
         const char *name = kallsyms_symbol(symbols, i, &address, &type);
-        if ((type != 't' && type != 'T') || address < last)
-            continue;
-        bytes_put_varint(out, address - last);
-        bytes_put_varint(out, strlen(name));
-        bytes_put(out, name, strlen(name));
-        last = address;
+        symbol_encode(out, &last, address, type, name);
     }
 }
 
@@ -177,7 +173,7 @@ static int patch_kernel(struct machine *m, struct machine_boot *boot, struct err
             memcpy(immediate, &cr4[i].patched, sizeof cr4[i].patched);
     }
     if (symbols)
-        list_functions(symbols, &boot->symbols);
+        list_symbols(symbols, &boot->symbols);
     kallsyms_free(symbols);
     free(sites);
     return rc;

@@ -108,7 +108,7 @@ struct machine_boot {
     size_t vmlinux_len;
     char version[128];
     unsigned rdtsc_patched; /* sites in kernel text */
-    struct bytes symbols; /* its functions, as recorder_symbols() wants them; the caller frees it */
+    struct bytes symbols; /* as recorder_symbols() wants them; the caller frees it */
 };
 
 /* Build the machine and load its kernel. Nothing runs yet. */

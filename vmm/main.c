@@ -13,7 +13,7 @@
 
 static const struct command *const commands[] = {
     &command_run,  &command_replay, &command_verify,  &command_info,
-    &command_dump, &command_doctor, &command_version,
+    &command_dump, &command_symbols, &command_doctor, &command_version,
 };
 #define COMMANDS (sizeof commands / sizeof *commands)
 
