@@ -277,12 +277,15 @@ static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *with
         .conditions = landmark_conditions(&within->here, conditions),
         .stops = is_there,
         .opaque = &within->here,
+        .countdown = within == t->target ? COUNT_MAX : 0,
     };
     if (breakpoints_add(&p->cpu.stops, &b, e) < 0)
         return -1;
     int rc = player_run(p, until, e);
     *arrived = rc == 0 && p->status == PLAYER_BREAK && b.hit;
     breakpoints_remove(&p->cpu.stops, &b);
+    if (b.countdown)
+        t->passes += COUNT_MAX - b.countdown;
     return rc;
 }
 

@@ -47,6 +47,7 @@ struct timeline {
     uint64_t at_ns;                  /* of replaying, to where we are */
     uint64_t ran_ns;                 /* when at_ns was last added to */
     const struct checkpoint *target; /* where timeline_run() is to stop, if it comes there */
+    uint64_t passes;       /* of the target's place, its own included, on the way to it */
     uint64_t numbered;               /* checkpoints that the user asked for */
     uint64_t pause_max_ns;           /* the longest time that taking one took */
     volatile bool interrupted;
@@ -79,6 +80,9 @@ struct checkpoint *timeline_checkpoint(struct timeline *t, struct err *e);
 void timeline_interrupt(struct timeline *t);
 
 /* ---- inside: timeline.c and timeline_back.c ---- */
+
+/* What passes are counted down from. */
+#define COUNT_MAX (1ull << 62)
 
 /* A checkpoint here. steps: as in struct checkpoint. */
 struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err *e);

@@ -40,6 +40,75 @@ static enum timeline_stop come_to_interval(struct timeline *t, struct checkpoint
     return stop;
 }
 
+/* ---- coming nearer ---- */
+
+/* How often code at va is executed between here and t->target, the instruction where we stand
+ * included. */
+static enum timeline_stop count_passes(struct timeline *t, uint64_t va, unsigned cpl,
+                                       uint64_t *passes, struct err *e)
+{
+    struct breakpoint b = {.va = va, .cpl = cpl, .countdown = COUNT_MAX};
+    const bool is_target = va == t->target->here.regs[REGISTER_RIP] && !t->target->mark.at_sync;
+
+    t->passes = 0;
+    if (!is_target && breakpoints_add(&t->player->cpu.stops, &b, e) < 0)
+        return TIMELINE_FAILED;
+    enum timeline_stop stop = timeline_run(t, t->target->mark.ordinal + 1, e);
+    if (!is_target)
+        breakpoints_remove(&t->player->cpu.stops, &b);
+    *passes = is_target ? t->passes : COUNT_MAX - b.countdown;
+    return stop;
+}
+
+/* Run to the n-th pass from here on. */
+static enum timeline_stop go_to_pass(struct timeline *t, uint64_t va, unsigned cpl, uint64_t n,
+                                     struct err *e)
+{
+    struct breakpoint b = {.va = va, .cpl = cpl, .countdown = n};
+
+    if (breakpoints_add(&t->player->cpu.stops, &b, e) < 0)
+        return TIMELINE_FAILED;
+    enum timeline_stop stop = timeline_run(t, t->target->mark.ordinal + 1, e);
+    breakpoints_remove(&t->player->cpu.stops, &b);
+    if (stop != TIMELINE_BREAKPOINT)
+        return stop;
+    return timeline_mark(t, STEPS_UNKNOWN, e) ? TIMELINE_THERE : TIMELINE_FAILED;
+}
+
+/*
+ * It is too far to t->target for single steps: code in between is executed often. Go to where the
+ * target's own code, or else the code where we stand, is passed for the last time before it. What
+ * is passed is counted inside the guest.
+ */
+static enum timeline_stop come_nearer(struct timeline *t, struct err *e)
+{
+    struct checkpoint *const to = (struct checkpoint *)t->target;
+    struct kvm_sregs sregs;
+    uint64_t passes = 0;
+
+    if (t->steps && !timeline_mark(t, t->steps, e))
+        return TIMELINE_FAILED;
+    struct checkpoint *const from = t->here;
+    vcpu_get_sregs(&t->player->cpu.vcpu, &sregs);
+    const struct {
+        uint64_t va;
+        unsigned cpl, less;
+    } places[] = {
+        {to->mark.cpu.regs.rip, to->mark.cpu.sregs.ss.dpl, 1},
+        {t->player->cpu.vcpu.regs->rip, sregs.ss.dpl, 0},
+    };
+    for (unsigned i = to->mark.at_sync ? 1 : 0; i < 2; i++) {
+        enum timeline_stop stop = count_passes(t, places[i].va, places[i].cpl, &passes, e);
+        if (stop != TIMELINE_THERE)
+            return stop;
+        if (timeline_restore(t, from, e) < 0)
+            return TIMELINE_FAILED;
+        if (passes >= 2)
+            return go_to_pass(t, places[i].va, places[i].cpl, passes - places[i].less, e);
+    }
+    return TIMELINE_THERE;
+}
+
 /* Find out how many steps it is to a checkpoint from the one before it, which may be a new one. */
 static enum timeline_stop count_steps(struct timeline *t, struct checkpoint *to, struct err *e)
 {
@@ -51,8 +120,11 @@ static enum timeline_stop count_steps(struct timeline *t, struct checkpoint *to,
     t->player->cpu.stops.first = NULL;
     t->target = to;
     stop = come_to_interval(t, to, e);
-    while (stop == TIMELINE_THERE && to->steps == STEPS_UNKNOWN)
+    while (stop == TIMELINE_THERE && to->steps == STEPS_UNKNOWN) {
         stop = timeline_steps(t, TRY_STEPS, e);
+        if (stop == TIMELINE_THERE && to->steps == STEPS_UNKNOWN)
+            stop = come_nearer(t, e);
+    }
     t->target = NULL;
     t->player->cpu.stops.first = stops;
     return stop;

@@ -38,7 +38,7 @@ int breakpoints_add(struct breakpoints *set, struct breakpoint *b, struct err *e
     if (!b->means)
         return err_set(e, STATUS_ERROR, "no breakpoint can be set at %#llx",
                        (unsigned long long)b->va);
-    if (b->conditions)
+    if (b->conditions || b->countdown)
         b->filter = breakpoint_filter_new(set->vcpu);
     b->next = set->first;
     set->first = b;
@@ -147,7 +147,11 @@ static unsigned look(struct breakpoints *set, const struct kvm_regs *regs,
             continue;
         b->passes++;
         b->hit = b->stops ? b->stops(b, set->vcpu, regs, sregs)
-                          : breakpoint_conditions_hold(set, b, regs, sregs);
+                  : b->countdown && !b->conditions
+                      ? false
+                      : breakpoint_conditions_hold(set, b, regs, sregs);
+        if (b->countdown && --b->countdown == 0)
+            b->hit = true;
         stops += b->hit;
         others += !b->hit;
         if (!b->hit)
@@ -214,6 +218,7 @@ static enum breakpoint_stop pass(struct breakpoints *set, const struct breakpoin
     if (set->traced && set->traced != one)
         stop_trace(set);
     if (one && one->filter) {
+        set->traced_counts = one->countdown != 0;
         arm(set, one); /* the trace has to leave for the others; this one it replaces */
         if (breakpoint_filter_start(set, one, regs, sregs)) {
             set->traced = one;
@@ -278,6 +283,8 @@ static int run_armed(struct breakpoints *set, struct breakpoint **at, struct kvm
         verdict = trace_exit(set->vcpu, exit, regs, sregs);
     } while (verdict == TRACE_RUN_ON);
     *at = verdict == TRACE_TRUE ? set->traced : find_hit(set, exit, regs, sregs);
+    if (verdict == TRACE_TRUE && set->traced_counts)
+        set->traced->countdown++; /* look() counts it again */
     /* What ran outside the trace may have changed kernel code. */
     if (verdict == TRACE_OTHER && *at && (*at)->cpl == 0)
         stop_trace(set);

@@ -54,6 +54,8 @@ struct breakpoint {
     bool (*stops)(const struct breakpoint *b, struct vcpu *vcpu, const struct kvm_regs *regs,
                   const struct kvm_sregs *sregs);
     void *opaque;
+    /* Also at so many passes from now on, if not 0, whatever the above say. Each takes 1 from it. */
+    uint64_t countdown;
 
     uint64_t passes; /* that were looked at from outside the guest */
     bool hit;        /* the last breakpoints_run() stopped here */
@@ -80,6 +82,7 @@ struct breakpoints {
     struct breakpoint *first;
     struct breakpoint *armed;  /* the last one that was put in place */
     struct breakpoint *traced; /* the one whose trace is in place */
+    bool traced_counts;        /* its passes */
 };
 
 enum breakpoint_stop {

@@ -153,7 +153,10 @@ bool breakpoint_filter_start(struct breakpoints *set, struct breakpoint *b,
     f->passes++;
     if (is_worth_it(set, b, regs, sregs)) {
         unsigned count = order_conditions(set, b, regs, sregs, conditions);
-        started = count && trace_start(set->vcpu, set->hook, regs, sregs, conditions, count);
+        /* Where all conditions are true and stops() says no, none tells passes apart. */
+        started = (count || (b->countdown && !b->conditions)) &&
+                  trace_start(set->vcpu, set->hook, regs, sregs, conditions, count,
+                              b->countdown ? &b->countdown : NULL);
     }
     memcpy(f->last, regs, sizeof f->last);
     return started;

@@ -159,17 +159,19 @@ static bool prepare(struct trace *t, const struct kvm_regs *regs, const struct k
 
 bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm_regs *regs,
                  const struct kvm_sregs *sregs, const struct trace_condition *conditions,
-                 unsigned count)
+                 unsigned count, uint64_t *countdown)
 {
     struct trace *t = trace_of(vcpu->vm);
     struct translation site;
     struct kvm_regs in = *regs;
 
-    assert(count >= 1 && count <= TRACE_CONDITIONS);
+    assert((count || countdown) && count <= TRACE_CONDITIONS && (!countdown || *countdown));
     if (!t || !walk(&vcpu->vm->memory, sregs->cr3, regs->rip, &site))
         return false;
     memcpy(t->condition, conditions, count * sizeof *conditions);
     t->conditions = count;
+    t->countdown = countdown;
+    t->words[WORD_COUNT] = countdown ? *countdown : 0;
     if (t->active) { /* go on in it */
         assert(t->site == regs->rip && t->root == sregs->cr3);
         if (!trace_copy(t, t->site) || !t->site_copied)
@@ -267,7 +269,11 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
     uint64_t target;
     uint32_t offset, copy;
 
-    if (!t || !t->active || exit->kind > EXIT_SYNC_LAST)
+    if (!t || !t->active)
+        return TRACE_OTHER;
+    if (t->countdown)
+        *t->countdown = t->words[WORD_COUNT];
+    if (exit->kind > EXIT_SYNC_LAST)
         return TRACE_OTHER;
     if (annex_trapped(annex_of(t->vm), vcpu, exit, &target))
         return trapped(t, vcpu, target, true, regs, sregs);
@@ -281,7 +287,7 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
     }
     if (!in_code(t, regs->rip, &offset))
         return TRACE_OTHER;
-    if (offset == t->match_at) {
+    if (offset == t->match_at || offset == t->counted_at) {
         regs->rip = t->site;
         return TRACE_TRUE;
     }

@@ -41,7 +41,7 @@
 #define TRACE_TAIL_BYTES 4096u
 /* The comparison's code is written anew for each start, in this much room. */
 #define TRACE_COMPARE_BYTES 2048u
-#define TRACE_QUICK_BYTES   36u
+#define TRACE_QUICK_BYTES   64u
 
 /* Words that our code uses. */
 enum {
@@ -49,6 +49,7 @@ enum {
     WORD_RDX,
     WORD_RSP,
     WORD_TARGET, /* of the return or indirect jump that is looked up */
+    WORD_COUNT,  /* passes that are still to be passed over */
     WORD_BORROW, /* the guest's register that holds an address for one instruction */
     WORD_FLAGS = 62,
     WORD_STACK = 63, /* the top of a stack of one word */
@@ -107,6 +108,7 @@ struct trace {
     unsigned trap_count;
     struct trace_condition condition[TRACE_CONDITIONS];
     unsigned conditions;
+    uint64_t *countdown; /* NULL: passes are not counted */
 
     /* the translation */
     const struct guest_memory *memory;
@@ -117,7 +119,7 @@ struct trace {
     uint32_t len; /* bytes of code */
     bool full;
     bool site_copied; /* the instruction at the site could be copied */
-    uint32_t miss_at, dispatch, compare, match_at, quick, body;
+    uint32_t miss_at, dispatch, compare, match_at, counted_at, quick, body;
     struct trace_map map[TRACE_PLACES];
     unsigned map_count;
     struct trace_place place[TRACE_PLACES];

@@ -4,7 +4,8 @@
 
 #include "vmm/trace_code.h"
 
-#define JUMP_BYTES 5u
+#define JUMP_BYTES    5u
+#define RESTORE_BYTES 14u /* of restore_rcx_rdx() */
 
 void emit(struct trace *t, const void *bytes, unsigned len)
 {
@@ -182,15 +183,15 @@ static bool is_small(uint64_t value)
 }
 
 /* A register with a small value can be compared in RCX without touching memory. */
-static bool by_swap(const struct trace_condition *c)
+static bool by_swap(const struct trace *t, const struct trace_condition *c)
 {
-    return !c->memory && c->reg != REG_COUNT - 1 && insn_encoding_of[c->reg] != ENC_RSP &&
+    return !t->countdown && !c->memory && c->reg != REG_COUNT - 1 && insn_encoding_of[c->reg] != ENC_RSP &&
            is_small(c->value);
 }
 
 static void emit_quick_end(struct trace *t, const struct trace_condition *c)
 {
-    if (by_swap(c)) {
+    if (by_swap(t, c)) {
         emit_add_to_rcx(t, c->value);
         emit_swap_rcx(t, insn_encoding_of[c->reg]);
     } else {
@@ -198,18 +199,44 @@ static void emit_quick_end(struct trace *t, const struct trace_condition *c)
     }
 }
 
-/* The first condition, in front of the copy of the site: RCX becomes 0 when it may be true, or when
- * only the whole comparison can tell; then the latter follows. */
+/* jrcxz to the jump in front of t->quick, which leads to the whole comparison. */
+static void emit_jump_if_zero(struct trace *t)
+{
+    emit8(t, 0xe3);
+    emit8(t, (uint8_t)(t->quick - JUMP_BYTES - (t->len + 1)));
+}
+
+/* One pass more; RCX is saved. */
+static void emit_countdown(struct trace *t)
+{
+    static const uint8_t decrement[] = {0x48, 0x8d, 0x49, 0xff}; /* lea rcx, [rcx - 1] */
+
+    emit_load(t, ENC_RCX, WORD_COUNT);
+    emit(t, decrement, sizeof decrement);
+    emit_save(t, ENC_RCX, WORD_COUNT);
+    emit_jump_if_zero(t);
+    emit_load(t, ENC_RCX, WORD_RCX);
+}
+
+/* In front of the copy of the site, the first condition: RCX becomes 0 when it may be true, or when
+ * only the whole comparison can tell; then the latter follows. And the countdown. */
 static void emit_quick(struct trace *t, const struct trace_condition *c)
 {
     static const uint8_t mov_ecx_0[] = {0xb9, 0, 0, 0, 0};
     unsigned reg = ENC_RCX;
 
-    if (by_swap(c)) {
+    if (t->countdown && !t->conditions) {
+        emit_save(t, ENC_RCX, WORD_RCX);
+        emit_countdown(t);
+        return;
+    }
+    if (by_swap(t, c)) {
         emit_swap_rcx(t, insn_encoding_of[c->reg]);
         emit_add_to_rcx(t, 0 - c->value);
     } else {
         emit_save(t, ENC_RCX, WORD_RCX);
+        if (t->countdown)
+            emit_countdown(t);
         if (!c->memory && c->reg == REG_COUNT - 1) {
             emit(t, mov_ecx_0, sizeof mov_ecx_0);
         } else {
@@ -226,8 +253,7 @@ static void emit_quick(struct trace *t, const struct trace_condition *c)
             emit32(t, 0 - (uint32_t)c->value);
         }
     }
-    emit8(t, 0xe3); /* jrcxz to the jump in front of t->quick */
-    emit8(t, (uint8_t)(t->quick - JUMP_BYTES - (t->len + 1)));
+    emit_jump_if_zero(t);
     emit_quick_end(t, c);
 }
 
@@ -316,7 +342,7 @@ static void emit_whole(struct trace *t)
 {
     uint32_t mismatch[TRACE_CONDITIONS];
 
-    if (by_swap(&t->condition[0])) {
+    if (t->conditions && by_swap(t, &t->condition[0])) {
         emit_quick_end(t, &t->condition[0]);
         emit_save(t, ENC_RCX, WORD_RCX);
     }
@@ -333,6 +359,18 @@ static void emit_whole(struct trace *t)
     emit8(t, HLT);
     for (unsigned i = 0; i < t->conditions; i++)
         emit_patch_rel32(t, mismatch[i], t->len);
+    t->counted_at = t->match_at;
+    if (t->countdown) {
+        emit_load(t, ENC_RCX, WORD_COUNT);
+        emit8(t, 0xe3); /* jrcxz over: */
+        emit8(t, RESTORE_BYTES + JUMP_BYTES);
+        restore_rcx_rdx(t);
+        emit_jump(t, t->body);
+        restore_rcx_rdx(t);
+        t->counted_at = t->len;
+        emit8(t, HLT);
+        return;
+    }
     restore_rcx_rdx(t);
     emit_jump(t, t->body);
 }

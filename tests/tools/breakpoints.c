@@ -223,6 +223,36 @@ static void test_condition(const char *what, const uint8_t *code, size_t length,
            ns / 1e6, ns / free_ns);
 }
 
+/* Passes counted in the guest: to the millionth, and on the way to a condition. */
+static void test_countdown(const uint8_t *code, size_t length, unsigned cpl, uint64_t at)
+{
+    const struct trace_condition condition = {.reg = 2, .value = TOTAL - 600000 + 1};
+    struct breakpoint counted = {.va = at, .cpl = cpl, .countdown = PASSES};
+    struct breakpoint both = {.va = at,
+                              .cpl = cpl,
+                              .condition = &condition,
+                              .conditions = 1,
+                              .countdown = PASSES};
+
+    start(code, length, cpl, NULL);
+    add(&counted);
+    bool good = run() == BREAKPOINT_HIT && counted.hit && !counted.countdown &&
+                guest.vcpu.regs->rip == at && guest.vcpu.regs->rcx == TOTAL - PASSES + 1 &&
+                set.exits <= FEW_EXITS && is_clean(code, length);
+    breakpoints_remove(&set, &counted);
+    ok(good, "the millionth pass, counted,", cpl, NULL);
+
+    start(code, length, cpl, NULL);
+    add(&both);
+    good = run() == BREAKPOINT_HIT && guest.vcpu.regs->rcx == condition.value &&
+           both.countdown == PASSES - 600000;
+    step();
+    good &= run() == BREAKPOINT_HIT && !both.countdown && set.exits <= FEW_EXITS &&
+            guest.vcpu.regs->rcx == TOTAL - PASSES + 1;
+    breakpoints_remove(&set, &both);
+    ok(good && is_clean(code, length), "a condition, then a count,", cpl, NULL);
+}
+
 static struct trace_condition reg_is(unsigned reg, uint64_t value)
 {
     return (struct trace_condition){.reg = reg, .value = value};
@@ -237,6 +267,8 @@ static void test_conditions(unsigned cpl)
 {
     const struct trace_condition early = reg_is(2, TOTAL - 2), late = reg_is(2, TOTAL - PASSES + 1);
 
+    test_countdown(PROGRAM(loop), cpl, ADDRESS(loop, loop_at));
+    test_countdown(PROGRAM(near_code), cpl, ADDRESS(near_code, near_at));
     test_condition("a register at the millionth pass", PROGRAM(loop), cpl, ADDRESS(loop, loop_at),
                    early, late);
     test_condition("memory at the millionth pass", PROGRAM(loop), cpl, ADDRESS(loop, loop_at),
