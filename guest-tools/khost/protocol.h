@@ -4,7 +4,8 @@
 /*
  * What dittovm outside (vmm/emulated*.c) and the agent (PID 1 of the emulated host) say to each
  * other over four virtio-serial ports, /dev/vport0p1 to 4: control, stdin, stdout, stderr. The last
- * three carry plain bytes. Both sides are built from one tree, so there is a version only to turn a
+ * three carry plain bytes. A fifth one, KHOST_GDB_PORT_NAME, is there for a command that waits for gdb:
+ * the agent lets the command open it and has no other part in it. Both sides are built from one tree, so there is a version only to turn a
  * stale khost-initrd.cpio into a clear message.
  *
  * Control port, one line each, decimal numbers:
@@ -27,7 +28,7 @@
  *
  * The request is a u32 length and then, little-endian (base/bytes.h):
  *
- *   u8   flags          KHOST_TTY_*
+ *   u8   flags          KHOST_TTY_*, KHOST_GDB
  *   u16  rows, columns  of the terminal (0: unknown)
  *   u32  uid, gid, umask
  *   u64  seconds, u32 nanoseconds: the time of day
@@ -45,6 +46,7 @@
 
 #define KHOST_TTY_STDIO  1u /* stdin and stdout are a terminal: give the command a pty */
 #define KHOST_TTY_STDERR 2u /* and stderr goes there too */
+#define KHOST_GDB        4u /* there is a fifth port, which the command may open */
 
 #define KHOST_SEED_BYTES  32u
 #define KHOST_REQUEST_MAX (64u << 20)
@@ -53,6 +55,9 @@
 #define KHOST_ROOT_TAG "root"
 #define KHOST_RW_TAG   "rw"
 
-enum { KHOST_PORT_CONTROL = 1, KHOST_PORT_STDIN, KHOST_PORT_STDOUT, KHOST_PORT_STDERR };
+#define KHOST_GDB_PORT_NAME "ditto.gdb"
+
+enum { KHOST_PORT_CONTROL = 1, KHOST_PORT_STDIN, KHOST_PORT_STDOUT, KHOST_PORT_STDERR,
+       KHOST_PORT_GDB };
 
 #endif
