@@ -38,6 +38,7 @@ struct host_needs {
     uint64_t guest_memory;      /* bytes */
     const char *write_paths[4]; /* files to be made or changed: their directories become writable */
     unsigned write_path_count;
+    const char *gdb; /* where gdb is waited for (replay/gdb_listen.h); NULL: nowhere */
 };
 
 /*

@@ -20,6 +20,8 @@
 #include "vmm/emulated_relay.h"
 
 #define PORTS 4
+/* And one more descriptor for QEMU, at EMULATED_GDB_FD, if gdb is to be waited for. */
+#define PASSED_MAX (PORTS + 1)
 /* The host is given 30 s to start, then 60, then so long. */
 #define START_SECONDS_LAST 60u
 
@@ -61,7 +63,7 @@ struct host {
     int said;         /* what QEMU wrote to stderr: an unnamed file, nothing to clean up */
 };
 
-static void close_ports(int ports[PORTS])
+static void close_ports(const int ports[PORTS])
 {
     for (int i = 0; i < PORTS; i++)
         if (ports[i] >= 0)
@@ -69,23 +71,23 @@ static void close_ports(int ports[PORTS])
 }
 
 /* In the child, only async-signal-safe calls. */
-static _Noreturn void become_qemu(char **args, const int theirs[PORTS], int out, int said,
+static _Noreturn void become_qemu(char **args, const int *passed, int count, int out, int said,
                                   pid_t parent)
 {
-    int high[PORTS + 2];
+    int high[PASSED_MAX + 2];
     sigset_t none;
     sigemptyset(&none);
     /* First out of the way of the numbers they get, then to them. */
-    for (int i = 0; i < PORTS; i++)
-        high[i] = fcntl(theirs[i], F_DUPFD, 64);
-    high[PORTS] = fcntl(out, F_DUPFD, 64);
-    high[PORTS + 1] = fcntl(said, F_DUPFD, 64);
+    for (int i = 0; i < count; i++)
+        high[i] = fcntl(passed[i], F_DUPFD, 64);
+    high[count] = fcntl(out, F_DUPFD, 64);
+    high[count + 1] = fcntl(said, F_DUPFD, 64);
     int null = open("/dev/null", O_RDONLY);
-    bool ok = null >= 0 && dup2(null, 0) >= 0 && dup2(high[PORTS], 1) >= 0 &&
-              dup2(high[PORTS + 1], 2) >= 0;
-    for (int i = 0; i < PORTS; i++)
+    bool ok = null >= 0 && dup2(null, 0) >= 0 && dup2(high[count], 1) >= 0 &&
+              dup2(high[count + 1], 2) >= 0;
+    for (int i = 0; i < count; i++)
         ok = ok && dup2(high[i], EMULATED_FIRST_PORT_FD + i) >= 0;
-    close_range(EMULATED_FIRST_PORT_FD + PORTS, ~0u, 0);
+    close_range((unsigned)(EMULATED_FIRST_PORT_FD + count), ~0u, 0);
 
     /* Its own session: the terminal's signals are ours to pass on, not QEMU's to die of. */
     setsid();
@@ -99,9 +101,10 @@ static _Noreturn void become_qemu(char **args, const int theirs[PORTS], int out,
     _exit(write(2, message, sizeof message - 1) > 0 ? 127 : 126);
 }
 
-static int start_host(char **args, bool show_console, struct host *h, struct err *e)
+static int start_host(char **args, const struct emulated_options *o, bool show_console,
+                      struct host *h, struct err *e)
 {
-    int theirs[PORTS] = {-1, -1, -1, -1};
+    int theirs[PASSED_MAX] = {-1, -1, -1, -1, o->gdb ? o->gdb_fd : -1};
     pid_t parent = getpid();
     h->pid = -1;
     h->said = memfd_create("qemu-stderr", MFD_CLOEXEC);
@@ -118,7 +121,8 @@ static int start_host(char **args, bool show_console, struct host *h, struct err
     if (ok)
         h->pid = fork();
     if (h->pid == 0)
-        become_qemu(args, theirs, show_console ? STDERR_FILENO : h->said, h->said, parent);
+        become_qemu(args, theirs, o->gdb ? PASSED_MAX : PORTS,
+                    show_console ? STDERR_FILENO : h->said, h->said, parent);
     if (h->pid < 0)
         err_set(e, STATUS_ERROR, "cannot start the emulated KVM host: %s", strerror(errno));
     close_ports(theirs);
@@ -219,7 +223,7 @@ static enum relay_end run_once(const struct emulated_options *o, const struct em
     int signals = take_signals(&old);
     if (signals < 0) {
         err_set(e, STATUS_ERROR, "signalfd: %s", strerror(errno));
-    } else if (start_host(args.items, debug, &host, e) == 0) {
+    } else if (start_host(args.items, o, debug, &host, e) == 0) {
         end = emulated_relay(host.ports, signals, r, start_seconds, status, e);
         if (end == RELAY_SILENCE || end == RELAY_NOT_STARTED)
             explain(&host, e);
@@ -279,6 +283,8 @@ int emulated_run(const struct emulated_options *o, char **argv, struct err *e)
         r.cwd = cwd;
         r.rw_dirs = rw_dirs.items;
         describe_caller(&r);
+        if (o->gdb)
+            r.flags |= KHOST_GDB;
         status = run_with(o, &r, &rw_dirs, e);
     }
     string_list_free(&rw_dirs);

@@ -1,6 +1,7 @@
 #ifndef VMM_EMULATED_H
 #define VMM_EMULATED_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,6 +28,10 @@ struct emulated_options {
     size_t rw_dir_count;
     const struct emulated_forward *forwards;
     size_t forward_count;
+    /* With `gdb`, the command finds a virtio-serial port KHOST_GDB_PORT_NAME, which QEMU connects
+     * to whoever connects to gdb_fd: a listening socket, the caller's. */
+    bool gdb;
+    int gdb_fd;
 };
 
 /* Set in the command's environment, so that it can tell that it runs inside. */

@@ -107,6 +107,16 @@ static void add_network(struct string_list *out, const struct emulated_options *
     bytes_free(&netdev);
 }
 
+/* QEMU listens on, one client at a time, and does not wait for it. */
+static void add_gdb(struct string_list *out)
+{
+    string_list_add(out, "-chardev");
+    string_list_add(out, "socket,id=gdb,fd=%d,server=on,wait=off", EMULATED_GDB_FD);
+    string_list_add(out, "-device");
+    string_list_add(out, "virtserialport,chardev=gdb,nr=%d,name=%s", KHOST_PORT_GDB,
+                    KHOST_GDB_PORT_NAME);
+}
+
 void emulated_qemu_args(const struct emulated_options *o, const struct string_list *rw_dirs,
                         bool show_console, struct string_list *out)
 {
@@ -163,6 +173,8 @@ void emulated_qemu_args(const struct emulated_options *o, const struct string_li
         string_list_add(out, "-device");
         string_list_add(out, "virtserialport,chardev=port%d,nr=%d", port, port);
     }
+    if (o->gdb)
+        add_gdb(out);
     add_network(out, o);
     add_shared_directory(out, KHOST_ROOT_TAG, "/", ",readonly=on");
     for (size_t i = 0; i < rw_dirs->count; i++) {

@@ -31,6 +31,8 @@ int emulated_add_rw_dir(struct string_list *dirs, const char *path, struct err *
 
 /* The descriptors QEMU inherits: port KHOST_PORT_CONTROL is this number, the others follow it. */
 #define EMULATED_FIRST_PORT_FD 3
+/* And behind them gdb's listening socket, if there is one. */
+#define EMULATED_GDB_FD (EMULATED_FIRST_PORT_FD + KHOST_PORT_GDB - KHOST_PORT_CONTROL)
 
 /* QEMU's argument vector. show_console: the console goes to QEMU's stdout, else nowhere. */
 void emulated_qemu_args(const struct emulated_options *o, const struct string_list *rw_dirs,

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "replay/gdb_listen.h"
 #include "vmm/doctor.h"
 #include "vmm/emulated.h"
 
@@ -64,10 +65,24 @@ static void directory_of(const char *path, char *out, size_t size)
         snprintf(out, size, "%.*s", (int)(slash - path), path);
 }
 
+/* The socket is made here, so that a port that is taken, or any free one, is found before QEMU
+ * starts; the command inside says its name when it is ready (gdb_open()). */
+static int listen_for_gdb(struct gdb_listener *l, const char *where,
+                          struct emulated_options *options, struct err *e)
+{
+    if (gdb_listen(l, where, e) < 0)
+        return -1;
+    setenv(GDB_NAME_VARIABLE, l->name, 1);
+    options->gdb = true;
+    options->gdb_fd = l->fd;
+    return 0;
+}
+
 static int run_emulated(const struct invocation *inv, const struct host_needs *needs, struct err *e)
 {
     char dirs[4][PATH_MAX];
     const char *rw[4];
+    struct gdb_listener listener = {.fd = -1};
     unsigned count = 0;
 
     for (unsigned i = 0; i < needs->write_path_count; i++) {
@@ -84,12 +99,15 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
         .rw_dirs = rw,
         .rw_dir_count = count,
     };
-    if (emulated_available(options.datadir, e) < 0)
+    if (emulated_available(options.datadir, e) < 0 ||
+        (needs->gdb && listen_for_gdb(&listener, needs->gdb, &options, e) < 0))
         return -1;
     fprintf(stderr, "dittovm: running in the emulated KVM host (%s)\n",
             inv->host == HOST_EMULATED ? "as asked for" : "this CPU offers no VMX or SVM");
     inv->argv[0] = (char *)inv->self;
-    return emulated_run(&options, inv->argv, e);
+    int rc = emulated_run(&options, inv->argv, e);
+    gdb_listener_close(&listener);
+    return rc;
 }
 
 bool host_redirect(const struct invocation *inv, const struct host_needs *needs, int *status,

@@ -180,7 +180,21 @@ static void setup_cpus(void)
     }
 }
 
-static void mount_devices(void)
+/* The kernel creates its node some time after the other ports'. Not opened here: what a gdb that is
+ * there already has sent would be lost. */
+static void give_gdb_port(void)
+{
+    char path[32];
+
+    snprintf(path, sizeof path, "/dev/vport0p%u", (unsigned)KHOST_PORT_GDB);
+    for (int tries = 0; chmod(path, 0666) != 0; tries++) {
+        if (tries == 5000)
+            agent_fail("%s: %s", path, strerror(errno));
+        usleep(1000);
+    }
+}
+
+static void mount_devices(const struct request *r)
 {
     mkdir(NEW_ROOT "/dev/pts", 0755);
     mkdir(NEW_ROOT "/dev/shm", 01777);
@@ -196,6 +210,8 @@ static void mount_devices(void)
     hold_a_vm();
     /* The caller's uid shall be able to do here what root can: page ownership needs userfaultfd. */
     chmod("/dev/userfaultfd", 0666);
+    if (r->flags & KHOST_GDB)
+        give_gdb_port();
     write_file("/proc/sys/vm/unprivileged_userfaultfd", "1");
 }
 
@@ -230,7 +246,7 @@ void setup_machine(const struct request *r)
     must_mount("proc", NEW_ROOT "/proc", "proc", 0, NULL);
     must_mount("sysfs", NEW_ROOT "/sys", "sysfs", 0, NULL);
     must_mount("devtmpfs", NEW_ROOT "/dev", "devtmpfs", 0, NULL);
-    mount_devices();
+    mount_devices(r);
     if (!own_tmp)
         mount_tmp();
     for (size_t i = 0; r->rw_dirs[i]; i++)

@@ -4,9 +4,9 @@
 /*
  * What dittovm outside (vmm/emulated*.c) and the agent (PID 1 of the emulated host) say to each
  * other over four virtio-serial ports, /dev/vport0p1 to 4: control, stdin, stdout, stderr. The last
- * three carry plain bytes. A fifth one, KHOST_GDB_PORT_NAME, is there for a command that waits for gdb:
- * the agent lets the command open it and has no other part in it. Both sides are built from one tree, so there is a version only to turn a
- * stale khost-initrd.cpio into a clear message.
+ * three carry plain bytes. A fifth one, KHOST_GDB_PORT_NAME, is there for a command that waits for
+ * gdb: the agent lets the command open it and has no other part in it. Both sides are built from
+ * one tree, so there is a version only to turn a stale khost-initrd.cpio into a clear message.
  *
  * Control port, one line each, decimal numbers:
  *
@@ -57,7 +57,12 @@
 
 #define KHOST_GDB_PORT_NAME "ditto.gdb"
 
-enum { KHOST_PORT_CONTROL = 1, KHOST_PORT_STDIN, KHOST_PORT_STDOUT, KHOST_PORT_STDERR,
-       KHOST_PORT_GDB };
+enum {
+    KHOST_PORT_CONTROL = 1,
+    KHOST_PORT_STDIN,
+    KHOST_PORT_STDOUT,
+    KHOST_PORT_STDERR,
+    KHOST_PORT_GDB
+};
 
 #endif

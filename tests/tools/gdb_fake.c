@@ -1,6 +1,7 @@
 /*
- * Serves the fake target of the unit tests to a real gdb: gdb_fake [WHERE] (a TCP port or
- * unix:PATH, default 0), until a client says "kill". Looks for the emulated host's port, too.
+ * Serves the fake target of the unit tests to a real gdb: gdb_fake [--emulated] [WHERE] (a TCP port
+ * or unix:PATH, default 0), until a client says "kill". --emulated: in the emulated KVM host, to
+ * try the way into it. FAKE_ENDLESS=1 in the environment: continuing ends by Ctrl-C only.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "replay/gdb_listen.h"
 #include "replay/gdb_server.h"
 #include "tests/unit/fake_gdb.h"
+#include "vmm/command.h"
 
 static volatile sig_atomic_t quit;
 
@@ -17,27 +19,23 @@ static void on_signal(int number)
     quit = 1;
 }
 
-int main(int argc, char **argv)
+static int serve(const char *where)
 {
-    struct sigaction action = {.sa_handler = on_signal};
+    static const char *const ends[] = {"detached", "killed", "vanished", "quit"};
     struct gdb_listener listener;
     struct fake fake;
     struct err e = {.text = ""};
     int fd, end = GDB_DETACHED;
 
-    signal(SIGPIPE, SIG_IGN);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
     fake_init(&fake);
     fake.endless = getenv("FAKE_ENDLESS") != NULL;
     fake.target.quit = &quit;
-    if (gdb_open(&listener, argc > 1 ? argv[1] : "0", &e) < 0) {
+    if (gdb_open(&listener, where, &e) < 0) {
         fprintf(stderr, "gdb_fake: %s\n", e.text);
         return 1;
     }
-    fprintf(stderr, "gdb_fake: waiting for gdb: target remote %s\n", listener.name);
+    fprintf(stderr, "dittovm: waiting for gdb: target remote %s\n", listener.name);
     while (end >= 0 && end != GDB_KILLED && gdb_accept(&listener, &quit, &fd, &e) == 0 && fd >= 0) {
-        static const char *const ends[] = {"detached", "killed", "vanished", "quit"};
         end = gdb_serve(&fake.target, fd, &e);
         close(fd);
         fprintf(stderr, "gdb_fake: %s, %u breakpoints left\n", end < 0 ? e.text : ends[end],
@@ -47,4 +45,26 @@ int main(int argc, char **argv)
         fprintf(stderr, "gdb_fake: %s\n", e.text);
     gdb_listener_close(&listener);
     return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    const bool emulated = argc > 1 && !strcmp(argv[1], "--emulated");
+    const char *where = argc > 1 + emulated ? argv[1 + emulated] : "0";
+    char self[4096] = "";
+    struct invocation inv = {.self = self, .argv = argv, .host = HOST_EMULATED};
+    struct host_needs needs = {.gdb = where};
+    struct err e = {.text = ""};
+    int status;
+
+    signal(SIGPIPE, SIG_IGN);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    if (emulated && realpath("/proc/self/exe", self) && host_redirect(&inv, &needs, &status, &e)) {
+        if (e.text[0])
+            fprintf(stderr, "gdb_fake: %s\n", e.text);
+        return status;
+    }
+    return serve(where);
 }

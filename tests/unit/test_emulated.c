@@ -118,6 +118,24 @@ static void qemu_args_name_everything(void **state)
     string_list_free(&args);
 }
 
+/* It listens on the descriptor behind the ports', and only if asked to. */
+static void qemu_has_a_port_for_gdb(void **state)
+{
+    (void)state;
+    struct emulated_options o = {.datadir = "/data", .memory_mib = 512};
+    struct string_list rw = {0}, args = {0};
+    emulated_qemu_args(&o, &rw, false, &args);
+    assert_null(value_of(&args, "-chardev", 4));
+    string_list_free(&args);
+
+    o.gdb = true;
+    o.gdb_fd = 77;
+    emulated_qemu_args(&o, &rw, false, &args);
+    assert_string_equal(value_of(&args, "-chardev", 4), "socket,id=gdb,fd=7,server=on,wait=off");
+    assert_true(has(&args, "virtserialport,chardev=gdb,nr=5,name=ditto.gdb"));
+    string_list_free(&args);
+}
+
 /* KVM cannot intercept these: a CPU that has them would bring host values into the guest. */
 static void qemu_cpu_has_no_leaks(void **state)
 {
@@ -260,7 +278,7 @@ int main(void)
         cmocka_unit_test(too_many_rw_dirs_are_refused), cmocka_unit_test(qemu_args_name_everything),
         cmocka_unit_test(qemu_cpu_has_no_leaks),        cmocka_unit_test(request_reads_back),
         cmocka_unit_test(oversized_request_is_refused), cmocka_unit_test(quote_is_one_clean_line),
-        cmocka_unit_test(missing_files_are_named),
+        cmocka_unit_test(missing_files_are_named),      cmocka_unit_test(qemu_has_a_port_for_gdb),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
