@@ -130,8 +130,27 @@ int gdb_link_send(struct gdb_link *l, const void *data, size_t len)
     return write_all(l, l->sent.data, l->sent.len);
 }
 
+static void drop_repeats(struct gdb_link *l)
+{
+    enum gdb_fill fill;
+
+    do
+        fill = gdb_link_fill(l);
+    while (fill == GDB_FILL_ACKS || fill == GDB_FILL_SPEECH);
+    for (;;) {
+        const uint8_t *p = l->in + l->start, *end = l->in + l->end;
+        while (p < end && *p == '+')
+            p++;
+        if ((size_t)(end - p) < l->len + 4 || p[0] != '$' || memcmp(p + 1, l->packet, l->len) ||
+            p[1 + l->len] != '#')
+            return;
+        l->start = (size_t)(p - l->in) + l->len + 4;
+    }
+}
+
 int gdb_link_restart(struct gdb_link *l)
 {
+    drop_repeats(l);
     if (!l->no_ack)
         return 0;
     l->no_ack = false;

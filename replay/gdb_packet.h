@@ -40,7 +40,11 @@ int gdb_link_receive(struct gdb_link *l);
 /* Frame and send. -1: the client is gone, or quit. */
 int gdb_link_send(struct gdb_link *l, const void *data, size_t len);
 
-/* A new client seems to be there: acknowledge its packet, and from now on. */
+/*
+ * The packet that was received is a client's first. Acknowledge from now on, it to begin with; and
+ * drop what repeats it: that client has come before there was a server (vmm/host.c), has become
+ * impatient, and would take the answer to each for the answer to something else.
+ */
 int gdb_link_restart(struct gdb_link *l);
 
 /*

@@ -91,6 +91,20 @@ static void a_new_client_gets_acknowledgements(void **state)
     client_close(c, NULL);
 }
 
+/* It was there before the server. */
+static void an_impatient_client_gets_one_answer(void **state)
+{
+    (void)state;
+    struct client *c = client_open();
+    static const char first[] = "+$qSupported#37+$qSupported#37+$qSupported#37";
+    client_write(c, first, sizeof first - 1);
+    assert_int_equal(client_byte(c, 5000), '+');
+    client_receive(c);
+    assert_non_null(strstr(c->reply, "PacketSize"));
+    assert_reply(c, "vMustReplyEmpty", "");
+    client_close(c, NULL);
+}
+
 static void clients_that_vanish(void **state)
 {
     (void)state;
@@ -366,6 +380,7 @@ int main(void)
         cmocka_unit_test(long_packets),
         cmocka_unit_test(a_lost_reply_is_sent_again),
         cmocka_unit_test(a_new_client_gets_acknowledgements),
+        cmocka_unit_test(an_impatient_client_gets_one_answer),
         cmocka_unit_test(clients_that_vanish),
         cmocka_unit_test(talk_during_a_run),
         cmocka_unit_test(random_packets),
