@@ -1,7 +1,6 @@
 # A real gdb and the gdb server, over the fake target of the unit tests.
+# shellcheck disable=SC2016 # what has a $ in it is for gdb
 load helper
-# What has a $ in it is for gdb.
-# shellcheck disable=SC2016
 
 # serve OPTION...: starts it; its address for "target remote" is in $address.
 serve() {
