@@ -7,6 +7,7 @@
 
 #include "base/now.h"
 #include "mmu/walk.h"
+#include "replay/divergence.h"
 #include "vmm/fingerprint.h"
 
 /* Between checkpoints that are made on the way: what seeking costs at most. */
@@ -307,6 +308,24 @@ static struct checkpoint *next_within(const struct timeline *t)
                                                                                        : NULL;
 }
 
+/* A checkpoint that was not noticed on the way: its place is not one that running comes to, as
+ * within a REP. It goes, unless it is where we want to. */
+static bool was_passed(struct timeline *t, struct err *e)
+{
+    struct moment *later = t->here->moment.later;
+    struct checkpoint *next = later ? checkpoint_of(later) : NULL;
+
+    if (!next || next->mark.ordinal >= t->player->cpu.ordinal)
+        return true;
+    if (next != t->target) {
+        drop(t, next);
+        return was_passed(t, e);
+    }
+    err_set(e, STATUS_ERROR, "the way back to rip %#llx behind sync point %llu was not found again",
+            (unsigned long long)next->mark.cpu.regs.rip, (unsigned long long)next->mark.ordinal);
+    return false;
+}
+
 enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *e)
 {
     struct player *p = t->player;
@@ -317,6 +336,8 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
             return TIMELINE_THERE;
         if (t->here == t->target && t->steps == 0)
             return TIMELINE_THERE;
+        if (!was_passed(t, e))
+            return TIMELINE_FAILED;
         drop_on_the_way(t);
         struct checkpoint *within = next_within(t);
         uint64_t limit =
@@ -387,6 +408,7 @@ static void look_around(struct timeline *t)
 enum timeline_stop timeline_steps(struct timeline *t, uint64_t n, struct err *e)
 {
     while (n--) {
+        const uint64_t rip = t->player->cpu.vcpu.regs->rip;
         if (t->interrupted)
             return TIMELINE_INTERRUPTED;
         if (player_step(t->player, e) < 0)
@@ -398,7 +420,9 @@ enum timeline_stop timeline_steps(struct timeline *t, uint64_t n, struct err *e)
         look_around(t);
         if (t->here == t->target && t->steps == 0)
             return TIMELINE_THERE;
-        if (t->steps == CRUMB_STEPS && !timeline_mark(t, t->steps, e))
+        /* Not within a REP, where running does not stop. */
+        if (t->steps != STEPS_UNKNOWN && t->steps >= CRUMB_STEPS &&
+            t->player->cpu.vcpu.regs->rip != rip && !timeline_mark(t, t->steps, e))
             return TIMELINE_FAILED;
     }
     return TIMELINE_THERE;
@@ -426,14 +450,27 @@ static enum timeline_stop settle(struct timeline *t, enum timeline_stop stop, st
     t->interrupted = false;
     if (stop == TIMELINE_END)
         return stay_at_end(t, e);
-    if (stop == TIMELINE_FAILED || stop == TIMELINE_DIVERGED || t->steps != STEPS_UNKNOWN)
+    if (stop == TIMELINE_DIVERGED) {
+        divergence_report(t->player, stderr);
+        t->steps = STEPS_UNKNOWN;
+        return timeline_restore(t, t->here, e) < 0 ? TIMELINE_FAILED : stop;
+    }
+    if (stop == TIMELINE_FAILED || t->steps != STEPS_UNKNOWN)
         return stop;
     return timeline_mark(t, STEPS_UNKNOWN, e) ? stop : TIMELINE_FAILED;
 }
 
+/* A breakpoint where we stand does not count until it is left. */
 enum timeline_stop timeline_continue(struct timeline *t, struct err *e)
 {
-    return settle(t, timeline_run(t, UINT64_MAX, e), e);
+    struct player *p = t->player;
+    enum timeline_stop stop = TIMELINE_THERE;
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(&p->cpu.vcpu, &sregs);
+    if (breakpoints_look(&p->cpu.stops, p->cpu.vcpu.regs, &sregs))
+        stop = timeline_steps(t, 1, e);
+    return settle(t, stop == TIMELINE_THERE ? timeline_run(t, UINT64_MAX, e) : stop, e);
 }
 
 enum timeline_stop timeline_step(struct timeline *t, struct err *e)

@@ -47,7 +47,7 @@ struct timeline {
     uint64_t at_ns;                  /* of replaying, to where we are */
     uint64_t ran_ns;                 /* when at_ns was last added to */
     const struct checkpoint *target; /* where timeline_run() is to stop, if it comes there */
-    uint64_t passes;       /* of the target's place, its own included, on the way to it */
+    uint64_t passes;                 /* of the target's place, its own included, on the way to it */
     uint64_t numbered;               /* checkpoints that the user asked for */
     uint64_t pause_max_ns;           /* the longest time that taking one took */
     volatile bool interrupted;

@@ -3,6 +3,8 @@
 
 #include <assert.h>
 
+#include "replay/divergence.h"
+
 /* Steps that are tried before the way is looked for anew. */
 #define TRY_STEPS 3000u
 /* Hits of breakpoints between two checkpoints at hits. */
@@ -90,21 +92,22 @@ static enum timeline_stop come_nearer(struct timeline *t, struct err *e)
         return TIMELINE_FAILED;
     struct checkpoint *const from = t->here;
     vcpu_get_sregs(&t->player->cpu.vcpu, &sregs);
+    const uint64_t here = from->mark.cpu.regs.rip, there = to->mark.cpu.regs.rip;
     const struct {
         uint64_t va;
-        unsigned cpl, less;
-    } places[] = {
-        {to->mark.cpu.regs.rip, to->mark.cpu.sregs.ss.dpl, 1},
-        {t->player->cpu.vcpu.regs->rip, sregs.ss.dpl, 0},
-    };
+        unsigned cpl;
+    } places[] = {{there, to->mark.cpu.sregs.ss.dpl}, {here, sregs.ss.dpl}};
     for (unsigned i = to->mark.at_sync ? 1 : 0; i < 2; i++) {
-        enum timeline_stop stop = count_passes(t, places[i].va, places[i].cpl, &passes, e);
+        const uint64_t va = places[i].va;
+        enum timeline_stop stop = count_passes(t, va, places[i].cpl, &passes, e);
         if (stop != TIMELINE_THERE)
             return stop;
         if (timeline_restore(t, from, e) < 0)
             return TIMELINE_FAILED;
-        if (passes >= 2)
-            return go_to_pass(t, places[i].va, places[i].cpl, passes - places[i].less, e);
+        /* Both ends of the way are counted, but are not where to go. */
+        const uint64_t last = passes - (passes && va == there);
+        if (last > (va == here))
+            return go_to_pass(t, va, places[i].cpl, last, e);
     }
     return TIMELINE_THERE;
 }
@@ -135,9 +138,12 @@ static enum timeline_stop give_up(struct timeline *t, struct checkpoint *to,
                                   enum timeline_stop stop, struct err *e)
 {
     t->interrupted = false;
-    if (stop == TIMELINE_INTERRUPTED && timeline_restore(t, to, e) < 0)
-        return TIMELINE_FAILED;
-    return stop;
+    if (stop == TIMELINE_DIVERGED)
+        divergence_report(t->player, stderr);
+    if (stop == TIMELINE_BREAKPOINT || stop == TIMELINE_FAILED)
+        return stop;
+    t->steps = STEPS_UNKNOWN;
+    return timeline_restore(t, to, e) < 0 ? TIMELINE_FAILED : stop;
 }
 
 enum timeline_stop timeline_reverse_step(struct timeline *t, struct err *e)
@@ -171,20 +177,36 @@ static bool at_breakpoint(struct timeline *t)
     return breakpoints_look(&p->cpu.stops, p->cpu.vcpu.regs, &sregs) > 0;
 }
 
-/* The last hit in a stretch of the way: so many hits behind a checkpoint, 0 being at it. */
+/* The last hit in a stretch of the way: so many hits behind a checkpoint, 0 being at it; or so many
+ * steps. */
 struct last_hit {
     struct checkpoint *from;
     unsigned hits;
+    uint64_t steps; /* or STEPS_UNKNOWN */
 };
 
-/* From where we stand to t->target, noting the last hit before it. */
-static enum timeline_stop search(struct timeline *t, struct last_hit *last, struct err *e)
+/* From a checkpoint to t->target, step by step. */
+static enum timeline_stop search_steps(struct timeline *t, struct last_hit *last, struct err *e)
+{
+    struct checkpoint *const from = t->here;
+    const uint64_t steps = t->target->steps;
+    enum timeline_stop stop = TIMELINE_THERE;
+
+    for (uint64_t i = 0; i < steps && stop == TIMELINE_THERE; i++) {
+        if (!t->player->cpu.at_sync && at_breakpoint(t))
+            *last = (struct last_hit){.from = from, .steps = i};
+        stop = timeline_steps(t, 1, e);
+    }
+    return stop;
+}
+
+/* The same, running. */
+static enum timeline_stop search_running(struct timeline *t, struct last_hit *last, struct err *e)
 {
     enum timeline_stop stop = TIMELINE_THERE;
 
-    *last = (struct last_hit){0};
     if (!t->player->cpu.at_sync && at_breakpoint(t)) {
-        last->from = t->here;
+        *last = (struct last_hit){.from = t->here, .steps = STEPS_UNKNOWN};
         stop = timeline_steps(t, 1, e);
     }
     while (stop == TIMELINE_THERE && t->here != t->target) {
@@ -195,11 +217,19 @@ static enum timeline_stop search(struct timeline *t, struct last_hit *last, stru
             struct checkpoint *c = timeline_mark(t, STEPS_UNKNOWN, e);
             if (!c)
                 return TIMELINE_FAILED;
-            *last = (struct last_hit){.from = c};
+            *last = (struct last_hit){.from = c, .steps = STEPS_UNKNOWN};
         }
         stop = t->interrupted ? TIMELINE_INTERRUPTED : timeline_steps(t, 1, e);
     }
     return stop;
+}
+
+/* From where we stand to t->target, noting the last hit before it. */
+static enum timeline_stop search(struct timeline *t, struct last_hit *last, struct err *e)
+{
+    *last = (struct last_hit){0};
+    return t->target->steps == STEPS_UNKNOWN ? search_running(t, last, e)
+                                             : search_steps(t, last, e);
 }
 
 /* Go to a hit that was noted. */
@@ -209,6 +239,11 @@ static enum timeline_stop go_to_hit(struct timeline *t, const struct last_hit *h
 
     if (timeline_restore(t, hit->from, e) < 0)
         return TIMELINE_FAILED;
+    if (hit->steps != STEPS_UNKNOWN) {
+        stop = timeline_steps(t, hit->steps, e);
+        at_breakpoint(t);
+        return stop == TIMELINE_THERE ? TIMELINE_BREAKPOINT : stop;
+    }
     for (unsigned i = 0; i < hit->hits && stop == TIMELINE_BREAKPOINT; i++) {
         stop = timeline_steps(t, 1, e);
         if (stop == TIMELINE_THERE)

@@ -76,12 +76,17 @@ static void find_code(struct breakpoints *set, struct breakpoint *b)
     b->at = guest_memory_at(m, b->gpa, 1);
 }
 
+static bool must_wait(const struct breakpoints *set, const struct breakpoint *b)
+{
+    return b->patient && b->means == &breakpoint_hlt && !set->hook->rip && b->va >> 63;
+}
+
 static void arm(struct breakpoints *set, const struct breakpoint *except)
 {
     for (struct breakpoint *b = set->first; b; b = b->next) {
         if (!b->at)
             find_code(set, b);
-        if (b->armed || !b->at || (except && b->gpa == except->gpa))
+        if (b->armed || !b->at || (except && b->gpa == except->gpa) || must_wait(set, b))
             continue;
         b->means->arm(set, b);
         b->armed = true;
@@ -134,41 +139,62 @@ static bool is_for(const struct breakpoint *b, const struct kvm_regs *regs,
     return b->va == regs->rip && (!b->cr3 || b->cr3 == sregs->cr3) && b->cpl == sregs->ss.dpl;
 }
 
-/* Let all that are there look at the pass. Returns how many stop; *one is one that does not. */
-static unsigned look(struct breakpoints *set, const struct kvm_regs *regs,
-                     const struct kvm_sregs *sregs, struct breakpoint **one)
-{
-    unsigned stops = 0, others = 0;
+/* What is at a place where the vCPU is. */
+struct looked {
+    unsigned stops;             /* how many stop */
+    struct breakpoint *one;     /* the only one that does not, NULL: none, or several */
+    struct breakpoint *counted; /* the only one that counts, which may be another one */
+};
 
-    *one = NULL;
+static bool only_counts(const struct breakpoint *b)
+{
+    return b->countdown && !b->conditions && !b->stops;
+}
+
+/* Whether a breakpoint stops at this pass. */
+static bool stops_here(const struct breakpoints *set, struct breakpoint *b,
+                       const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+{
+    const bool stops = b->stops         ? b->stops(b, set->vcpu, regs, sregs)
+                       : only_counts(b) ? false
+                                        : breakpoint_conditions_hold(set, b, regs, sregs);
+
+    b->passes++;
+    return (b->countdown && --b->countdown == 0) || stops;
+}
+
+/* Let all that are there look at the pass. A trace has the comparison of one, and one count. */
+static struct looked look(struct breakpoints *set, const struct kvm_regs *regs,
+                          const struct kvm_sregs *sregs)
+{
+    struct looked l = {0};
+    unsigned comparing = 0, counting = 0;
+
     for (struct breakpoint *b = set->first; b; b = b->next) {
-        b->hit = false;
-        if (!is_for(b, regs, sregs))
+        b->hit = is_for(b, regs, sregs) && stops_here(set, b, regs, sregs);
+        l.stops += b->hit;
+        if (b->hit || !is_for(b, regs, sregs))
             continue;
-        b->passes++;
-        b->hit = b->stops ? b->stops(b, set->vcpu, regs, sregs)
-                  : b->countdown && !b->conditions
-                      ? false
-                      : breakpoint_conditions_hold(set, b, regs, sregs);
-        if (b->countdown && --b->countdown == 0)
-            b->hit = true;
-        stops += b->hit;
-        others += !b->hit;
-        if (!b->hit)
-            *one = b;
+        if (b->countdown) {
+            counting++;
+            l.counted = b;
+        }
+        if (!only_counts(b)) {
+            comparing++;
+            l.one = b;
+        }
     }
-    /* The comparison of one is all that a trace has. */
-    if (others > 1)
-        *one = NULL;
-    return stops;
+    if (!comparing)
+        l.one = l.counted;
+    if (comparing > 1 || counting > 1)
+        l.one = NULL;
+    return l;
 }
 
 unsigned breakpoints_look(struct breakpoints *set, const struct kvm_regs *regs,
                           const struct kvm_sregs *sregs)
 {
-    struct breakpoint *one;
-
-    return look(set, regs, sregs, &one);
+    return look(set, regs, sregs).stops;
 }
 
 /*
@@ -209,19 +235,19 @@ static enum breakpoint_stop pass(struct breakpoints *set, const struct breakpoin
                                  const struct kvm_regs *regs, const struct kvm_sregs *sregs,
                                  struct vcpu_exit *exit, struct err *e)
 {
-    struct breakpoint *one;
+    const struct looked l = look(set, regs, sregs);
 
-    if (look(set, regs, sregs, &one)) {
+    if (l.stops) {
         stand_at(set, at, regs, sregs);
         return BREAKPOINT_HIT;
     }
-    if (set->traced && set->traced != one)
+    if (set->traced && set->traced != l.one)
         stop_trace(set);
-    if (one && one->filter) {
-        set->traced_counts = one->countdown != 0;
-        arm(set, one); /* the trace has to leave for the others; this one it replaces */
-        if (breakpoint_filter_start(set, one, regs, sregs)) {
-            set->traced = one;
+    if (l.one && l.one->filter) {
+        set->counted = l.counted;
+        arm(set, l.one); /* the trace has to leave for the others; this one it replaces */
+        if (breakpoint_filter_start(set, l.one, regs, sregs)) {
+            set->traced = l.one;
             return BREAKPOINT_NONE;
         }
         disarm(set);
@@ -245,7 +271,6 @@ static bool is_stepped(const struct breakpoints *set)
 static enum breakpoint_stop run_stepped(struct breakpoints *set, struct vcpu_exit *exit,
                                         struct err *e)
 {
-    struct breakpoint *one;
     struct stepper stepper;
     struct step step;
     struct kvm_sregs sregs;
@@ -256,7 +281,7 @@ static enum breakpoint_stop run_stepped(struct breakpoints *set, struct vcpu_exi
         return BREAKPOINT_FAILED;
     do {
         vcpu_get_sregs(set->vcpu, &sregs);
-        if (!vcpu_event_pending(set->vcpu) && look(set, set->vcpu->regs, &sregs, &one)) {
+        if (!vcpu_event_pending(set->vcpu) && look(set, set->vcpu->regs, &sregs).stops) {
             stop = BREAKPOINT_HIT;
             break;
         }
@@ -283,8 +308,8 @@ static int run_armed(struct breakpoints *set, struct breakpoint **at, struct kvm
         verdict = trace_exit(set->vcpu, exit, regs, sregs);
     } while (verdict == TRACE_RUN_ON);
     *at = verdict == TRACE_TRUE ? set->traced : find_hit(set, exit, regs, sregs);
-    if (verdict == TRACE_TRUE && set->traced_counts)
-        set->traced->countdown++; /* look() counts it again */
+    if (verdict == TRACE_TRUE && set->counted)
+        set->counted->countdown++; /* look() counts it again */
     /* What ran outside the trace may have changed kernel code. */
     if (verdict == TRACE_OTHER && *at && (*at)->cpl == 0)
         stop_trace(set);

@@ -46,6 +46,10 @@ struct breakpoint {
     uint64_t gpa; /* of its first byte; 0: where va is mapped at the first run from which it is */
     uint64_t cr3; /* under this page table root only; 0: under any */
     unsigned cpl; /* of the code: 0 or 3 */
+    /* Not by a HLT in the kernel's text before there is user space (the #GP hook): until then Linux
+     * reads and patches its own code, where it would meet that. Where only HLTs work, the
+     * breakpoint is not hit there. */
+    bool patient;
     const struct kvm_segment *cs, *ss; /* that code has loaded; NULL: what the selectors say */
     /* It stops where all of these are true, if there are any, */
     const struct trace_condition *condition;
@@ -54,7 +58,8 @@ struct breakpoint {
     bool (*stops)(const struct breakpoint *b, struct vcpu *vcpu, const struct kvm_regs *regs,
                   const struct kvm_sregs *sregs);
     void *opaque;
-    /* Also at so many passes from now on, if not 0, whatever the above say. Each takes 1 from it. */
+    /* Also at so many passes from now on, if not 0, whatever the above say. Each takes 1 from it.
+     */
     uint64_t countdown;
 
     uint64_t passes; /* that were looked at from outside the guest */
@@ -80,9 +85,9 @@ struct breakpoints {
     uint64_t exits;                      /* of the vCPU, so far */
 
     struct breakpoint *first;
-    struct breakpoint *armed;  /* the last one that was put in place */
-    struct breakpoint *traced; /* the one whose trace is in place */
-    bool traced_counts;        /* its passes */
+    struct breakpoint *armed;   /* the last one that was put in place */
+    struct breakpoint *traced;  /* the one whose trace is in place */
+    struct breakpoint *counted; /* the one whose passes that trace counts, or NULL */
 };
 
 enum breakpoint_stop {
@@ -125,7 +130,8 @@ unsigned landmark_conditions(const struct landmark *l,
 /* ---- inside: breakpoint_filter.c ---- */
 
 /* A pass of b was looked at, and it does not stop. True: the vCPU was brought into a trace that
- * goes on from there until its conditions are true. */
+ * goes on from there until its conditions are true, or set->counted (if not NULL; b or another one
+ * at its place) has counted to 0. */
 bool breakpoint_filter_start(struct breakpoints *set, struct breakpoint *b,
                              const struct kvm_regs *regs, const struct kvm_sregs *sregs);
 /* Whether all its conditions are true. */

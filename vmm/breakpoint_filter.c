@@ -154,9 +154,9 @@ bool breakpoint_filter_start(struct breakpoints *set, struct breakpoint *b,
     if (is_worth_it(set, b, regs, sregs)) {
         unsigned count = order_conditions(set, b, regs, sregs, conditions);
         /* Where all conditions are true and stops() says no, none tells passes apart. */
-        started = (count || (b->countdown && !b->conditions)) &&
+        started = (count || (set->counted && !b->conditions)) &&
                   trace_start(set->vcpu, set->hook, regs, sregs, conditions, count,
-                              b->countdown ? &b->countdown : NULL);
+                              set->counted ? &set->counted->countdown : NULL);
     }
     memcpy(f->last, regs, sizeof f->last);
     return started;

@@ -9,6 +9,9 @@
 
 #include "base/file.h"
 #include "replay/divergence.h"
+#include "replay/gdb_listen.h"
+#include "replay/gdb_server.h"
+#include "replay/gdb_timeline.h"
 #include "replay/player.h"
 #include "vmm/command.h"
 #include "vmm/console.h"
@@ -20,7 +23,11 @@ struct replay_options {
     uint64_t until;
     bool quiet, json, landings;
     const struct clock_ops *clock;
+    const char *gdb;            /* where it is waited for; NULL: no gdb */
+    uint64_t checkpoint_memory; /* bytes */
 };
+
+#define CHECKPOINT_MEMORY (256ull << 20)
 
 static const char replay_help[] =
     "usage: dittovm replay [OPTIONS] REC\n"
@@ -33,6 +40,9 @@ static const char replay_help[] =
     "      --to POINT   stop at sync point POINT (see 'dittovm dump')\n"
     "      --clock NAME how forced points are found: auto (default), pmu, landmark or step\n"
     "      --landings   say what finding the forced points has cost, and note it in REC\n"
+    "      --gdb[=WHERE] wait for gdb on this machine's port WHERE (default 1234) or on unix:PATH\n"
+    "      --checkpoint-memory SIZE\n"
+    "                   memory for going back, with --gdb (default 256M)\n"
     "  -q, --quiet      do not show the machine's output\n"
     "      --json       the summary as JSON on stderr\n";
 
@@ -74,6 +84,14 @@ static int parse_one(struct replay_options *o, int option, char **argv, struct e
     case 'l':
         o->landings = true;
         return 0;
+    case 'g':
+        o->gdb = optarg ? optarg : GDB_DEFAULT_PORT;
+        return 0;
+    case 'm':
+        if (parse_size(optarg, &o->checkpoint_memory) < 0 || o->checkpoint_memory < 16 << 20)
+            return err_set(e, STATUS_USAGE, "--checkpoint-memory takes 16M or more, not '%s'",
+                           optarg);
+        return 0;
     case 'c':
         return clock_option(optarg, &o->clock, e);
     case 't':
@@ -91,13 +109,18 @@ static int parse_one(struct replay_options *o, int option, char **argv, struct e
 static int parse(struct replay_options *o, int argc, char **argv, struct err *e)
 {
     static const struct option options[] = {
-        {"to", required_argument, NULL, 't'},    {"quiet", no_argument, NULL, 'q'},
-        {"json", no_argument, NULL, 'j'},        {"landings", no_argument, NULL, 'l'},
-        {"clock", required_argument, NULL, 'c'}, {0},
+        {"to", required_argument, NULL, 't'},
+        {"quiet", no_argument, NULL, 'q'},
+        {"json", no_argument, NULL, 'j'},
+        {"landings", no_argument, NULL, 'l'},
+        {"clock", required_argument, NULL, 'c'},
+        {"gdb", optional_argument, NULL, 'g'},
+        {"checkpoint-memory", required_argument, NULL, 'm'},
+        {0},
     };
     int option;
 
-    *o = (struct replay_options){.until = UINT64_MAX};
+    *o = (struct replay_options){.until = UINT64_MAX, .checkpoint_memory = CHECKPOINT_MEMORY};
     optind = 1;
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":q", options, NULL)) != -1)
@@ -240,6 +263,73 @@ static int play(struct recording *recording, const struct replay_options *o, boo
     return rc;
 }
 
+/* ---- under gdb ---- */
+
+static volatile sig_atomic_t quit;
+static struct timeline *debugged;
+
+static void on_quit(int signal)
+{
+    (void)signal;
+    quit = 1;
+    if (debugged)
+        timeline_interrupt(debugged);
+}
+
+static void say_how(const struct replay_options *o, const struct gdb_listener *l)
+{
+    fprintf(stderr,
+            "dittovm: for symbols: dittovm symbols %s > guest.sym; gdb guest.sym\n"
+            "dittovm: waiting for gdb: target remote %s\n",
+            o->recording, l->name);
+}
+
+static int serve_gdb(struct timeline *t, const struct replay_options *o, struct err *e)
+{
+    struct gdb_listener listener;
+    struct gdb_timeline g;
+    int client, end = GDB_DETACHED;
+
+    if (gdb_open(&listener, o->gdb, e) < 0)
+        return -1;
+    gdb_timeline_init(&g, t);
+    g.target.quit = &quit;
+    say_how(o, &listener);
+    while (end >= 0 && end != GDB_KILLED && end != GDB_QUIT) {
+        if (gdb_accept(&listener, &quit, &client, e) < 0)
+            end = -1;
+        else if (client < 0)
+            end = GDB_QUIT;
+        else {
+            end = gdb_serve(&g.target, client, e);
+            close(client);
+        }
+    }
+    gdb_timeline_close(&g);
+    gdb_listener_close(&listener);
+    return end < 0 ? -1 : 0;
+}
+
+static int debug(struct recording *recording, const struct replay_options *o, struct err *e)
+{
+    struct player p;
+    struct timeline t;
+
+    signal(SIGPIPE, SIG_IGN);
+    if (player_open(&p, recording, o->clock, e) < 0)
+        return -1;
+    int rc = timeline_open(&t, &p, o->checkpoint_memory, e);
+    if (rc == 0) {
+        debugged = &t;
+        command_catch_signals(on_quit);
+        rc = serve_gdb(&t, o, e);
+        debugged = NULL;
+        timeline_close(&t);
+    }
+    player_close(&p);
+    return rc;
+}
+
 static int replay_with(const struct invocation *inv, int argc, char **argv, bool show,
                        struct err *e)
 {
@@ -249,12 +339,16 @@ static int replay_with(const struct invocation *inv, int argc, char **argv, bool
 
     if (parse(&o, argc, argv, e) < 0 || needs_of(o.recording, &needs, e) < 0)
         return -1;
+    if (o.gdb && !show)
+        return err_set(e, STATUS_USAGE, "verify takes no --gdb; dittovm replay does");
+    needs.gdb = o.gdb;
+    needs.guest_memory += o.gdb ? o.checkpoint_memory : 0;
     if (host_redirect(inv, &needs, &status, e))
         return status;
     struct recording *recording = recording_open(o.recording, e);
     if (!recording)
         return -1;
-    int rc = play(recording, &o, show && !o.quiet, e);
+    int rc = o.gdb ? debug(recording, &o, e) : play(recording, &o, show && !o.quiet, e);
     recording_close(recording);
     return rc;
 }

@@ -12,6 +12,13 @@ const uint32_t msr_state_list[] = {
 };
 const unsigned msr_state_count = sizeof msr_state_list / sizeof *msr_state_list;
 
+uint64_t msr_state_mask(unsigned index)
+{
+    const uint32_t msr = msr_state_list[index];
+
+    return msr == 0x175 || msr == 0x176 ? UINT32_MAX : UINT64_MAX;
+}
+
 int msr_filter_install(int vm_fd, struct err *e)
 {
     struct kvm_enable_cap cap = {

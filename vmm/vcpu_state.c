@@ -37,7 +37,7 @@ int vcpu_state_get(struct vcpu *vcpu, struct vcpu_state *state, struct err *e)
     if (ioctl(vcpu->fd, KVM_GET_MSRS, &block) != (int)msr_state_count)
         return err_set(e, STATUS_ERROR, "cannot read the vCPU's MSRs: %s", strerror(errno));
     for (unsigned i = 0; i < msr_state_count; i++)
-        state->msrs[i] = block.entry[i].data;
+        state->msrs[i] = msr_state_mask(i) & block.entry[i].data;
     return 0;
 }
 

@@ -94,10 +94,12 @@ static void there_and_back(uint64_t n)
     ok(same(&from, &to), "steps and back:", n, &from, &to, host_now_ns() - began);
 }
 
-/* One back, one forth. */
+/* One back, one forth. A forced point and the place before it are the same to the CPU, but for the
+ * dead piece of stack that is cleared there (docs/nondeterminism.md). */
 static void back_and_there(void)
 {
     struct err e = {0};
+    const bool forced = player.cpu.at_sync && player.cpu.last_sync.kind == EXIT_FORCED;
     const struct look from = look();
     const uint64_t began = host_now_ns();
     enum timeline_stop stop = timeline_reverse_step(&timeline, &e);
@@ -108,7 +110,7 @@ static void back_and_there(void)
     const uint64_t ns = host_now_ns() - began;
     expect(timeline_step(&timeline, &e), TIMELINE_THERE, &e);
     const struct look to = look();
-    ok(from.memory == to.memory && from.cpu == to.cpu, "a step back, and there again", 1, &from,
+    ok((forced || from.memory == to.memory) && from.cpu == to.cpu, "a step back, and there again", 1, &from,
        &to, ns);
 }
 
@@ -152,6 +154,13 @@ int main(int argc, char **argv)
             there_and_back(n);
         back_and_there();
     }
+    /* What follows is as if nothing had happened: everything is compared up to the end. */
+    began = host_now_ns();
+    const struct look at = look();
+    enum timeline_stop stop = timeline_continue(&timeline, &e);
+    const struct look end = look();
+    ok(stop == TIMELINE_END && end.ordinal == last, "to the end from", at.ordinal, &at, &end,
+       host_now_ns() - began);
     printf("1..%u\n", number);
     timeline_close(&timeline);
     player_close(&player);

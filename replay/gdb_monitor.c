@@ -1,0 +1,186 @@
+/* `monitor COMMAND` in gdb. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "replay/gdb_text.h"
+#include "replay/gdb_timeline.h"
+#include "replay/symbols.h"
+
+static const char *const exit_names[] = {
+    [EXIT_PIO_IN] = "a port is read",
+    [EXIT_PIO_OUT] = "a port is written",
+    [EXIT_MMIO_READ] = "a device is read",
+    [EXIT_MMIO_WRITE] = "a device is written",
+    [EXIT_HLT] = "HLT",
+    [EXIT_WINDOW] = "interrupts are possible again",
+    [EXIT_RDMSR] = "RDMSR",
+    [EXIT_WRMSR] = "WRMSR",
+    [EXIT_RDTSC] = "RDTSC in the kernel",
+    [EXIT_TRAP] = "#GP (RDTSC in a program, for one)",
+    [EXIT_SHUTDOWN] = "triple fault",
+    [EXIT_FORCED] = "forced point",
+};
+
+static void put_place(const struct timeline *t, struct bytes *out)
+{
+    const struct player *p = t->player;
+    const uint64_t rip = p->cpu.vcpu.regs->rip;
+    char symbol[128];
+
+    symbolize(p->recording, rip, symbol, sizeof symbol);
+    gdb_put_text(out, "sync point %llu", (unsigned long long)p->cpu.ordinal);
+    if (!p->cpu.at_sync && t->here->mark.at_sync && t->here->mark.ordinal == p->cpu.ordinal &&
+        t->steps != STEPS_UNKNOWN)
+        gdb_put_text(out, " + %llu", (unsigned long long)t->steps);
+    else if (!p->cpu.at_sync)
+        gdb_put_text(out, " and some instructions");
+    gdb_put_text(out, ", rip %#llx %s, %u %% of the recording\n", (unsigned long long)rip, symbol,
+                 player_progress(p));
+}
+
+static int do_when(struct timeline *t, const char *rest, struct bytes *out, struct err *e)
+{
+    (void)rest;
+    (void)e;
+    put_place(t, out);
+    return 0;
+}
+
+/* N, N+K: K instructions behind sync point N; @N: checkpoint N. */
+static int do_seek(struct timeline *t, const char *rest, struct bytes *out, struct err *e)
+{
+    char *end;
+    const bool by_number = *rest == '@';
+    const unsigned long long n = strtoull(rest + by_number, &end, 0);
+    const unsigned long long steps = !by_number && *end == '+' ? strtoull(end + 1, &end, 0) : 0;
+    enum timeline_stop stop = TIMELINE_THERE;
+
+    if (end == rest + by_number || *end)
+        return err_set(e, STATUS_USAGE,
+                       "seek takes a sync point N, N+K (K instructions behind it), or @N: a "
+                       "checkpoint");
+    if (by_number) {
+        struct moment *m = &t->first.moment;
+        while (m && checkpoint_of(m)->number != n)
+            m = m->later;
+        if (!m || !n)
+            return err_set(e, STATUS_USAGE, "there is no checkpoint %llu", n);
+        if (timeline_restore(t, checkpoint_of(m), e) < 0)
+            return -1;
+    } else {
+        stop = timeline_seek(t, n, e);
+        for (unsigned long long i = 0; i < steps && stop == TIMELINE_THERE; i++)
+            stop = timeline_step(t, e);
+    }
+    if (stop == TIMELINE_FAILED)
+        return -1;
+    if (stop == TIMELINE_DIVERGED)
+        return err_set(e, STATUS_ERROR, "the replay diverges before that");
+    if (stop == TIMELINE_END)
+        gdb_put_text(out, "the end of the recording: ");
+    put_place(t, out);
+    return 0;
+}
+
+static int do_checkpoint(struct timeline *t, const char *rest, struct bytes *out, struct err *e)
+{
+    (void)rest;
+    const struct checkpoint *c = timeline_checkpoint(t, e);
+    if (!c)
+        return -1;
+    gdb_put_text(out, "checkpoint %llu: ", (unsigned long long)c->number);
+    put_place(t, out);
+    return 0;
+}
+
+static int do_info(struct timeline *t, const char *rest, struct bytes *out, struct err *e)
+{
+    unsigned count = 0;
+
+    if (*rest && strcmp(rest, "checkpoints"))
+        return err_set(e, STATUS_USAGE, "info checkpoints is all there is");
+    for (const struct moment *m = &t->first.moment; m; m = m->later) {
+        const struct checkpoint *c = (const struct checkpoint *)m;
+        count++;
+        if (c->number)
+            gdb_put_text(out, "%c %llu: sync point %llu%s, rip %#llx\n", c == t->here ? '*' : ' ',
+                         (unsigned long long)c->number, (unsigned long long)c->mark.ordinal,
+                         c->mark.at_sync ? "" : " and some instructions",
+                         (unsigned long long)c->mark.cpu.regs.rip);
+    }
+    gdb_put_text(out, "%u checkpoints with those made on the way, %.1f MiB\n", count,
+                 (double)t->history.bytes / 1048576);
+    return 0;
+}
+
+/* What the recording says about the sync points around here. */
+static int do_events(struct timeline *t, const char *rest, struct bytes *out, struct err *e)
+{
+    struct player *p = t->player;
+    struct stream_reader *in = stream_open(p->recording, stream_of(0, STREAM_SYNCS), e);
+    struct sync_point last = p->cpu.last_sync, next;
+    uint64_t ordinal = p->cpu.ordinal;
+    unsigned long left = *rest ? strtoul(rest, NULL, 0) : 10;
+
+    if (!in)
+        return -1;
+    stream_seek(in, stream_tell(p->cpu.stream[STREAM_SYNCS]));
+    for (; left && stream_left(in); left--) {
+        size_t got;
+        const uint8_t *data = stream_peek(in, SYNC_MAX_BYTES, &got);
+        struct cursor c = cursor_of(data, data ? got : 0);
+        char symbol[128];
+        if (!sync_decode(&c, &last, &next))
+            break;
+        stream_skip(in, got - cursor_left(&c));
+        symbolize(p->recording, next.regs[REGISTER_RIP], symbol, sizeof symbol);
+        gdb_put_text(out, "%llu: %s", (unsigned long long)++ordinal,
+                     next.kind < sizeof exit_names / sizeof *exit_names && exit_names[next.kind]
+                         ? exit_names[next.kind]
+                         : "?");
+        if (next.kind <= EXIT_MMIO_WRITE || next.kind == EXIT_RDMSR || next.kind == EXIT_WRMSR)
+            gdb_put_text(out, " %#llx", (unsigned long long)next.at);
+        gdb_put_text(out, ", rip %#llx %s\n", (unsigned long long)next.regs[REGISTER_RIP], symbol);
+    }
+    stream_close(in);
+    return 0;
+}
+
+static int do_help(struct timeline *t, const char *rest, struct bytes *out, struct err *e);
+
+static const struct {
+    const char *name, *help;
+    int (*run)(struct timeline *t, const char *rest, struct bytes *out, struct err *e);
+} commands[] = {
+    {"when", "where in the recording we are", do_when},
+    {"seek", "N | N+K | @C: go to sync point N, K instructions behind it, or checkpoint C",
+     do_seek},
+    {"checkpoint", "remember this place", do_checkpoint},
+    {"info", "checkpoints: those that were asked for", do_info},
+    {"events", "[COUNT]: what the recording has next", do_events},
+    {"help", "this", do_help},
+};
+
+static int do_help(struct timeline *t, const char *rest, struct bytes *out, struct err *e)
+{
+    (void)t;
+    (void)rest;
+    (void)e;
+    for (unsigned i = 0; i < sizeof commands / sizeof *commands; i++)
+        gdb_put_text(out, "%-11s %s\n", commands[i].name, commands[i].help);
+    return 0;
+}
+
+int gdb_timeline_monitor(struct gdb_target *t, const char *command, struct bytes *out,
+                         struct err *e)
+{
+    const size_t len = strcspn(command, " ");
+    const char *rest = command + len + strspn(command + len, " ");
+
+    for (unsigned i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strlen(commands[i].name) == len && !strncmp(commands[i].name, command, len))
+            return commands[i].run(gdb_timeline_of(t)->timeline, rest, out, e);
+    return err_set(e, STATUS_USAGE, "no command '%.*s'; monitor help lists them", (int)len,
+                   command);
+}

@@ -1,0 +1,26 @@
+#ifndef REPLAY_GDB_TIMELINE_H
+#define REPLAY_GDB_TIMELINE_H
+
+#include "replay/gdb_target.h"
+#include "replay/timeline.h"
+
+/* What gdb sees of a replay: the gdb server's target, over a timeline. */
+struct gdb_timeline {
+    struct gdb_target target; /* its first member */
+    struct timeline *timeline;
+    struct gdb_stop_point *points; /* breakpoints that gdb has set */
+};
+
+void gdb_timeline_init(struct gdb_timeline *g, struct timeline *t);
+void gdb_timeline_close(struct gdb_timeline *g);
+
+/* `monitor COMMAND` (replay/gdb_monitor.c). */
+int gdb_timeline_monitor(struct gdb_target *t, const char *command, struct bytes *out,
+                         struct err *e);
+
+static inline struct gdb_timeline *gdb_timeline_of(struct gdb_target *t)
+{
+    return (struct gdb_timeline *)t;
+}
+
+#endif

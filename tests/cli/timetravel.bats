@@ -1,0 +1,71 @@
+# Going back in a recording: by a program, and by a real gdb.
+# shellcheck disable=SC2016 # what has a $ in it is for gdb
+load helper
+
+travel() {
+    DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded 300 "$BUILD/tools/time_travel" "$@" \
+        >travel.out 2>&1 || {
+        cat travel.out
+        return 1
+    }
+    ! grep '^not ok' travel.out
+}
+
+@test "steps there and back, in kernel and user loops, lead to the same registers and memory" {
+    local guest
+    for guest in count-user hello; do
+        "$DITTO" run --memory 32M -o $guest.ditto --kernel "$BUILD/guests/$guest.elf" --append ticks=10 \
+            >run.out 2>run.err </dev/null
+        travel $guest.ditto 1 4 100
+    done
+}
+
+@test "the same in Linux, and to its end afterwards" {
+    need_recording
+    travel "$SHARED/recorded/hello.ditto" 2 2 100
+    [ "$(grep -c '^ok' travel.out)" -ge 6 ]
+}
+
+# serve RECORDING: replays it under gdb; its address is in $address.
+serve() {
+    command -v gdb >/dev/null || skip "gdb is not installed"
+    bounded 280 "$DITTO" replay --gdb=unix:"$PWD/socket" "$1" 2>serve.err </dev/null 3>&- &
+    server=$!
+    for _ in $(seq 900); do
+        address=$(sed -n 's/^dittovm: waiting for gdb: target remote //p' serve.err)
+        [ -z "$address" ] || return 0
+        sleep 0.1
+    done
+    cat serve.err
+    return 1
+}
+
+# debug COMMAND...: in gdb, with the kernel's symbols; the output is in $output.
+debug() {
+    local arguments=(-ex "target remote $address") command
+    for command; do
+        arguments+=(-ex "$command")
+    done
+    run bounded 250 gdb -nx -batch guest.sym "${arguments[@]}" </dev/null
+    echo "$output"
+    cat serve.err
+}
+
+@test "gdb goes through a recording of Linux forwards and backwards" {
+    need_recording
+    "$DITTO" symbols "$SHARED/recorded/hello.ditto" >guest.sym
+    serve "$SHARED/recorded/hello.ditto"
+    debug 'monitor when' 'break do_sys_openat2' continue 'monitor checkpoint' 'p $rsp' continue \
+        'monitor when' reverse-continue 'p $rsp' reverse-stepi 'x/i $pc' stepi 'monitor when' \
+        'delete' reverse-continue 'monitor when' 'monitor seek @1' 'info threads' continue kill
+    [ "$status" = 0 ]
+    wait "$server"
+    [[ $output == *'sync point 0,'* ]]
+    # Twice forwards, once backwards, and once by stepping.
+    [ "$(grep -c '^Breakpoint 1, 0x.* in do_sys_openat2 ()' <<<"$output")" -ge 4 ]
+    # The second stop and the last are not the same; the first and the last are.
+    [ "$(grep -o '^\$[12] = .*' <<<"$output" | cut -d= -f2 | sort -u | wc -l)" = 1 ]
+    [[ $output == *'call '*'<do_sys_openat2>'* ]]
+    [[ $output == *'No more reverse-execution history.'*'sync point 0,'* ]]
+    [[ $output != *diverged* ]]
+}
