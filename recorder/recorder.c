@@ -183,7 +183,8 @@ static int state_digest(struct recorder *r, struct vcpu *vcpu, const struct gues
 {
     struct vcpu_state state;
 
-    if (vcpu_state_get(vcpu, &state, e) < 0)
+    /* A replay may have completed the instruction that exited, to make a checkpoint here. */
+    if (vcpu_complete(vcpu, e) < 0 || vcpu_state_get(vcpu, &state, e) < 0)
         return -1;
     *digest = (struct state_digest){
         .memory = memory_digest(m),

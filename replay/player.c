@@ -264,7 +264,7 @@ static int compare_digest(struct player *p, const struct state_digest *expected,
 {
     struct vcpu_state state;
 
-    if (vcpu_state_get(&p->cpu.vcpu, &state, e) < 0)
+    if (vcpu_complete(&p->cpu.vcpu, e) < 0 || vcpu_state_get(&p->cpu.vcpu, &state, e) < 0)
         return -1;
     struct state_digest got = {
         .memory = memory_digest(&p->vm.memory),
