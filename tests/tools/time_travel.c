@@ -110,8 +110,8 @@ static void back_and_there(void)
     const uint64_t ns = host_now_ns() - began;
     expect(timeline_step(&timeline, &e), TIMELINE_THERE, &e);
     const struct look to = look();
-    ok((forced || from.memory == to.memory) && from.cpu == to.cpu, "a step back, and there again", 1, &from,
-       &to, ns);
+    ok((forced || from.memory == to.memory) && from.cpu == to.cpu, "a step back, and there again",
+       1, &from, &to, ns);
 }
 
 int main(int argc, char **argv)
