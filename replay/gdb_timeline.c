@@ -149,6 +149,10 @@ static int resume(struct gdb_target *t, unsigned cpu, enum gdb_resume how, struc
     case TIMELINE_FAILED:
         break;
     }
+    /* Be somewhere that is known, if that can be had. */
+    struct err again;
+    g->timeline->steps = STEPS_UNKNOWN;
+    timeline_restore(g->timeline, g->timeline->here, &again);
     return -1;
 }
 

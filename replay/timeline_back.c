@@ -23,7 +23,9 @@ static enum timeline_stop stand(struct timeline *t, struct checkpoint *c, uint64
 {
     if (timeline_restore(t, c, e) < 0)
         return TIMELINE_FAILED;
-    return timeline_steps(t, steps, e);
+    enum timeline_stop stop = timeline_steps(t, steps, e);
+    t->interrupted = false;
+    return stop;
 }
 
 /* Have a checkpoint in the same interval between sync points as `to`, before it. */
@@ -275,7 +277,6 @@ enum timeline_stop timeline_reverse_continue(struct timeline *t, struct err *e)
             return give_up(t, start, stop, e);
         to = from; /* not those that were made on the way */
     }
-    if (timeline_restore(t, &t->first, e) < 0)
-        return TIMELINE_FAILED;
-    return TIMELINE_BEGIN;
+    t->interrupted = false;
+    return timeline_restore(t, &t->first, e) < 0 ? TIMELINE_FAILED : TIMELINE_BEGIN;
 }
