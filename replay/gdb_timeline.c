@@ -6,7 +6,8 @@
 
 /* A breakpoint of gdb's. */
 struct gdb_stop_point {
-    struct breakpoint breakpoint;
+    struct breakpoint breakpoint; /* or, by its kind, */
+    struct watchpoint watchpoint;
     struct gdb_stop_point *next;
     enum gdb_breakpoint_kind kind;
 };
@@ -61,23 +62,35 @@ static size_t read_physical(struct gdb_target *t, uint64_t gpa, void *data, size
 
 /* ---- breakpoints ---- */
 
+static bool is_watch(enum gdb_breakpoint_kind kind)
+{
+    return kind != GDB_SOFTWARE && kind != GDB_HARDWARE;
+}
+
+static int put_in_place(struct gdb_timeline *g, struct gdb_stop_point *p, struct err *e)
+{
+    struct breakpoints *set = &g->timeline->player->cpu.stops;
+
+    if (!is_watch(p->kind))
+        return breakpoints_add(set, &p->breakpoint, e);
+    if (p->kind != GDB_WATCH_WRITE)
+        return err_set(e, STATUS_ERROR, "reads cannot be watched, only what changes memory");
+    return breakpoints_watch(set, &p->watchpoint, e);
+}
+
 static int insert(struct gdb_target *t, enum gdb_breakpoint_kind kind, uint64_t va, unsigned len,
                   struct err *e)
 {
     struct gdb_timeline *g = gdb_timeline_of(t);
     struct gdb_stop_point *p = calloc(1, sizeof *p);
 
-    (void)len;
     if (!p)
         return err_set(e, STATUS_ERROR, "out of memory");
     p->kind = kind;
     /* Linux, as nearly everybody, has its kernel in the upper half. */
     p->breakpoint = (struct breakpoint){.va = va, .cpl = va >> 63 ? 0 : 3, .patient = true};
-    if (kind != GDB_SOFTWARE && kind != GDB_HARDWARE) {
-        free(p);
-        return err_set(e, STATUS_ERROR, "there are no watchpoints yet");
-    }
-    if (breakpoints_add(&g->timeline->player->cpu.stops, &p->breakpoint, e) < 0) {
+    p->watchpoint = (struct watchpoint){.va = va, .len = len};
+    if (put_in_place(g, p, e) < 0) {
         free(p);
         return -1;
     }
@@ -88,10 +101,14 @@ static int insert(struct gdb_target *t, enum gdb_breakpoint_kind kind, uint64_t 
 
 static void take_away(struct gdb_timeline *g, struct gdb_stop_point **at)
 {
+    struct breakpoints *set = &g->timeline->player->cpu.stops;
     struct gdb_stop_point *p = *at;
 
     *at = p->next;
-    breakpoints_remove(&g->timeline->player->cpu.stops, &p->breakpoint);
+    if (is_watch(p->kind))
+        breakpoints_unwatch(set, &p->watchpoint);
+    else
+        breakpoints_remove(set, &p->breakpoint);
     free(p);
 }
 
@@ -100,9 +117,10 @@ static int remove_point(struct gdb_target *t, enum gdb_breakpoint_kind kind, uin
 {
     struct gdb_timeline *g = gdb_timeline_of(t);
 
-    (void)len;
     for (struct gdb_stop_point **at = &g->points; *at; at = &(*at)->next) {
-        if ((*at)->kind != kind || (*at)->breakpoint.va != va)
+        const struct gdb_stop_point *p = *at;
+        if (p->kind != kind || p->breakpoint.va != va ||
+            (is_watch(kind) && p->watchpoint.len != len))
             continue;
         take_away(g, at);
         return 0;
@@ -130,9 +148,15 @@ static int resume(struct gdb_target *t, unsigned cpu, enum gdb_resume how, struc
         return 0;
     case TIMELINE_BREAKPOINT:
         stop->reason = GDB_STOP_BREAKPOINT;
-        for (const struct gdb_stop_point *p = g->points; p; p = p->next)
-            if (p->breakpoint.hit)
+        for (const struct gdb_stop_point *p = g->points; p; p = p->next) {
+            if (!is_watch(p->kind) ? p->breakpoint.hit : p->watchpoint.hit)
                 stop->watch_kind = p->kind;
+            if (!is_watch(p->kind) || !p->watchpoint.hit)
+                continue;
+            stop->reason = GDB_STOP_WATCH;
+            stop->watch_va = p->watchpoint.va;
+            break;
+        }
         return 0;
     case TIMELINE_INTERRUPTED:
         stop->reason = GDB_STOP_INTERRUPTED;

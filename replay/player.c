@@ -288,6 +288,9 @@ bool player_at_break(const struct player *p)
     for (const struct breakpoint *b = p->cpu.stops.first; b; b = b->next)
         if (b->hit)
             return true;
+    for (const struct watchpoint *w = p->cpu.stops.watched; w; w = w->next)
+        if (w->hit)
+            return true;
     return false;
 }
 
@@ -296,10 +299,10 @@ static enum clock_landing find_landmark(struct player *p, const struct landmark 
                                         struct vcpu_exit *exit, struct err *e)
 {
     struct clock *clock = &p->cpu.clock;
-    const struct clock_ops *ops = p->cpu.stops.first ? &clock_landmark : clock->ops;
+    const struct clock_ops *ops = breakpoints_any(&p->cpu.stops) ? &clock_landmark : clock->ops;
 
     p->cpu.at_sync = false;
-    clock->breakpoints = p->cpu.stops.first ? &p->cpu.stops : NULL;
+    clock->breakpoints = breakpoints_any(&p->cpu.stops) ? &p->cpu.stops : NULL;
     return ops->land(clock, landmark, exit, &p->interrupted, e);
 }
 
@@ -531,7 +534,7 @@ static int run_to_exit(struct player *p, struct vcpu_exit *exit, struct err *e)
     };
 
     p->cpu.at_sync = false;
-    if (p->cpu.stops.first) {
+    if (breakpoints_any(&p->cpu.stops)) {
         enum breakpoint_stop stop = breakpoints_run(&p->cpu.stops, exit, e);
         if (stop == BREAKPOINT_FAILED)
             return -1;

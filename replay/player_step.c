@@ -72,6 +72,8 @@ int player_step(struct player *p, struct err *e)
 
     if (p->status == PLAYER_STOPPED || p->status == PLAYER_BREAK)
         p->status = PLAYER_RUNNING;
+    if (breakpoints_rest(&p->cpu.stops, e) < 0)
+        return -1;
     while (again) {
         const uint64_t rip = p->cpu.vcpu.regs->rip;
         if (apply_here(p, e) < 0)

@@ -9,6 +9,7 @@
 #include "mmu/walk.h"
 #include "replay/divergence.h"
 #include "vmm/fingerprint.h"
+#include "vmm/watchpoint.h"
 
 /* Between checkpoints that are made on the way: what seeking costs at most. */
 #define SPACING_NS 400000000ull
@@ -290,12 +291,36 @@ static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *with
     return rc;
 }
 
+bool timeline_watch_hit(const struct timeline *t)
+{
+    for (const struct watchpoint *w = t->player->cpu.stops.watched; w; w = w->next)
+        if (w->hit)
+            return true;
+    return false;
+}
+
 static bool user_hit(const struct timeline *t)
 {
     for (const struct breakpoint *b = t->player->cpu.stops.first; b; b = b->next)
         if (b->hit)
             return true;
-    return false;
+    return timeline_watch_hit(t);
+}
+
+int timeline_detach(struct timeline *t, struct timeline_stops *stops, struct err *e)
+{
+    struct breakpoints *set = &t->player->cpu.stops;
+
+    *stops = (struct timeline_stops){set->first, set->watched};
+    set->first = NULL;
+    set->watched = NULL;
+    return breakpoints_rest(set, e);
+}
+
+void timeline_attach(struct timeline *t, const struct timeline_stops *stops)
+{
+    t->player->cpu.stops.first = stops->first;
+    t->player->cpu.stops.watched = stops->watched;
 }
 
 /* The checkpoint between sync points that comes next, if it is in this interval. */
@@ -432,13 +457,12 @@ enum timeline_stop timeline_steps(struct timeline *t, uint64_t n, struct err *e)
 static enum timeline_stop stay_at_end(struct timeline *t, struct err *e)
 {
     const uint64_t last = t->player->cpu.ordinal;
-    struct breakpoint *const stops = t->player->cpu.stops.first;
+    struct timeline_stops stops;
 
-    if (timeline_restore(t, t->here, e) < 0)
+    if (timeline_restore(t, t->here, e) < 0 || timeline_detach(t, &stops, e) < 0)
         return TIMELINE_FAILED;
-    t->player->cpu.stops.first = NULL;
     enum timeline_stop stop = timeline_run(t, last, e);
-    t->player->cpu.stops.first = stops;
+    timeline_attach(t, &stops);
     if (stop != TIMELINE_THERE)
         return stop;
     return t->steps == 0 || timeline_mark(t, STEPS_UNKNOWN, e) ? TIMELINE_END : TIMELINE_FAILED;
@@ -460,6 +484,15 @@ static enum timeline_stop settle(struct timeline *t, enum timeline_stop stop, st
     return timeline_mark(t, STEPS_UNKNOWN, e) ? stop : TIMELINE_FAILED;
 }
 
+enum timeline_stop timeline_step_watching(struct timeline *t, struct err *e)
+{
+    struct breakpoints *set = &t->player->cpu.stops;
+
+    watchpoints_see(set);
+    enum timeline_stop stop = timeline_steps(t, 1, e);
+    return stop == TIMELINE_THERE && watchpoints_changed(set) ? TIMELINE_BREAKPOINT : stop;
+}
+
 /* A breakpoint where we stand does not count until it is left. */
 enum timeline_stop timeline_continue(struct timeline *t, struct err *e)
 {
@@ -469,20 +502,20 @@ enum timeline_stop timeline_continue(struct timeline *t, struct err *e)
 
     vcpu_get_sregs(&p->cpu.vcpu, &sregs);
     if (breakpoints_look(&p->cpu.stops, p->cpu.vcpu.regs, &sregs))
-        stop = timeline_steps(t, 1, e);
+        stop = timeline_step_watching(t, e);
     return settle(t, stop == TIMELINE_THERE ? timeline_run(t, UINT64_MAX, e) : stop, e);
 }
 
 enum timeline_stop timeline_step(struct timeline *t, struct err *e)
 {
-    return settle(t, timeline_steps(t, 1, e), e);
+    return settle(t, timeline_step_watching(t, e), e);
 }
 
 enum timeline_stop timeline_seek(struct timeline *t, uint64_t ordinal, struct err *e)
 {
     struct player *p = t->player;
     struct moment *m = t->history.last;
-    struct breakpoint *const stops = p->cpu.stops.first;
+    struct timeline_stops stops;
 
     while (checkpoint_of(m)->mark.ordinal > ordinal ||
            (checkpoint_of(m)->mark.ordinal == ordinal && !checkpoint_of(m)->mark.at_sync))
@@ -490,8 +523,9 @@ enum timeline_stop timeline_seek(struct timeline *t, uint64_t ordinal, struct er
     const bool ahead = checkpoint_of(m) == t->here && p->cpu.ordinal < ordinal;
     if (!ahead && timeline_restore(t, checkpoint_of(m), e) < 0)
         return TIMELINE_FAILED;
-    p->cpu.stops.first = NULL;
+    if (timeline_detach(t, &stops, e) < 0)
+        return TIMELINE_FAILED;
     enum timeline_stop stop = settle(t, timeline_run(t, ordinal, e), e);
-    p->cpu.stops.first = stops;
+    timeline_attach(t, &stops);
     return stop;
 }

@@ -27,7 +27,7 @@ struct checkpoint {
 
 enum timeline_stop {
     TIMELINE_THERE,       /* where it was to go */
-    TIMELINE_BREAKPOINT,  /* at the breakpoints that have `hit` set */
+    TIMELINE_BREAKPOINT,  /* at the breakpoints, or watchpoints, that have `hit` set */
     TIMELINE_INTERRUPTED, /* by timeline_interrupt() */
     TIMELINE_BEGIN,       /* the beginning of the recording */
     TIMELINE_END,         /* its end */
@@ -67,7 +67,8 @@ void timeline_close(struct timeline *t);
 enum timeline_stop timeline_seek(struct timeline *t, uint64_t ordinal, struct err *e);
 /* To the next breakpoint, or the end. */
 enum timeline_stop timeline_continue(struct timeline *t, struct err *e);
-/* To the last breakpoint before this place, or the beginning. */
+/* To the last breakpoint before this place, or before the last instruction that changed what is
+ * watched, or to the beginning. */
 enum timeline_stop timeline_reverse_continue(struct timeline *t, struct err *e);
 /* One instruction, or the entry of one interrupt or exception handler. */
 enum timeline_stop timeline_step(struct timeline *t, struct err *e);
@@ -83,6 +84,19 @@ void timeline_interrupt(struct timeline *t);
 
 /* What passes are counted down from. */
 #define COUNT_MAX (1ull << 62)
+
+/* Do without the user's breakpoints and watchpoints for a while. */
+struct timeline_stops {
+    struct breakpoint *first;
+    struct watchpoint *watched;
+};
+int timeline_detach(struct timeline *t, struct timeline_stops *stops, struct err *e);
+void timeline_attach(struct timeline *t, const struct timeline_stops *stops);
+
+/* One step, after which changed memory that is watched is TIMELINE_BREAKPOINT. */
+enum timeline_stop timeline_step_watching(struct timeline *t, struct err *e);
+/* Whether watched memory was changed by the instruction that was executed last. */
+bool timeline_watch_hit(const struct timeline *t);
 
 /* A checkpoint here. steps: as in struct checkpoint. */
 struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err *e);

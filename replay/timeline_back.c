@@ -117,12 +117,13 @@ static enum timeline_stop come_nearer(struct timeline *t, struct err *e)
 /* Find out how many steps it is to a checkpoint from the one before it, which may be a new one. */
 static enum timeline_stop count_steps(struct timeline *t, struct checkpoint *to, struct err *e)
 {
-    struct breakpoint *const stops = t->player->cpu.stops.first;
     enum timeline_stop stop = TIMELINE_THERE;
+    struct timeline_stops stops;
 
     if (to->steps != STEPS_UNKNOWN)
         return TIMELINE_THERE;
-    t->player->cpu.stops.first = NULL;
+    if (timeline_detach(t, &stops, e) < 0)
+        return TIMELINE_FAILED;
     t->target = to;
     stop = come_to_interval(t, to, e);
     while (stop == TIMELINE_THERE && to->steps == STEPS_UNKNOWN) {
@@ -131,7 +132,7 @@ static enum timeline_stop count_steps(struct timeline *t, struct checkpoint *to,
             stop = come_nearer(t, e);
     }
     t->target = NULL;
-    t->player->cpu.stops.first = stops;
+    timeline_attach(t, &stops);
     return stop;
 }
 
@@ -179,12 +180,17 @@ static bool at_breakpoint(struct timeline *t)
     return breakpoints_look(&p->cpu.stops, p->cpu.vcpu.regs, &sregs) > 0;
 }
 
-/* The last hit in a stretch of the way: so many hits behind a checkpoint, 0 being at it; or so many
- * steps. */
+/*
+ * The last hit in a stretch of the way: so many hits behind a checkpoint, 0 being at it; or so many
+ * steps. Running, memory that is watched stops behind the instruction that changed it; stepping, it
+ * is noted before.
+ */
 struct last_hit {
     struct checkpoint *from;
     unsigned hits;
     uint64_t steps; /* or STEPS_UNKNOWN */
+    bool leave;     /* `from` is at a breakpoint, which is to be left first */
+    bool watched;   /* the hit is that of memory, not of a breakpoint */
 };
 
 /* From a checkpoint to t->target, step by step. */
@@ -192,36 +198,48 @@ static enum timeline_stop search_steps(struct timeline *t, struct last_hit *last
 {
     struct checkpoint *const from = t->here;
     const uint64_t steps = t->target->steps;
-    enum timeline_stop stop = TIMELINE_THERE;
 
-    for (uint64_t i = 0; i < steps && stop == TIMELINE_THERE; i++) {
+    for (uint64_t i = 0; i < steps; i++) {
         if (!t->player->cpu.at_sync && at_breakpoint(t))
             *last = (struct last_hit){.from = from, .steps = i};
-        stop = timeline_steps(t, 1, e);
+        enum timeline_stop stop = timeline_step_watching(t, e);
+        if (stop == TIMELINE_BREAKPOINT)
+            *last = (struct last_hit){.from = from, .steps = i, .watched = true};
+        else if (stop != TIMELINE_THERE)
+            return stop;
     }
+    return TIMELINE_THERE;
+}
+
+/* Run to the next hit, or t->target. *leave: we stand at a breakpoint that was hit already. */
+static enum timeline_stop next_hit(struct timeline *t, bool *leave, struct err *e)
+{
+    enum timeline_stop stop = *leave ? timeline_step_watching(t, e) : TIMELINE_THERE;
+
+    if (stop == TIMELINE_THERE && (t->here != t->target || t->steps))
+        stop = timeline_run(t, UINT64_MAX, e);
+    *leave = stop == TIMELINE_BREAKPOINT && !timeline_watch_hit(t);
     return stop;
 }
 
-/* The same, running. */
+/* The same as search_steps(), running. */
 static enum timeline_stop search_running(struct timeline *t, struct last_hit *last, struct err *e)
 {
-    enum timeline_stop stop = TIMELINE_THERE;
+    bool leave = !t->player->cpu.at_sync && at_breakpoint(t);
+    enum timeline_stop stop;
 
-    if (!t->player->cpu.at_sync && at_breakpoint(t)) {
-        *last = (struct last_hit){.from = t->here, .steps = STEPS_UNKNOWN};
-        stop = timeline_steps(t, 1, e);
-    }
-    while (stop == TIMELINE_THERE && t->here != t->target) {
-        stop = timeline_run(t, UINT64_MAX, e);
-        if (stop != TIMELINE_BREAKPOINT)
-            break;
+    if (leave)
+        *last = (struct last_hit){.from = t->here, .steps = STEPS_UNKNOWN, .leave = true};
+    while ((stop = next_hit(t, &leave, e)) == TIMELINE_BREAKPOINT) {
         if (!last->from || ++last->hits >= HITS_MARKED) {
             struct checkpoint *c = timeline_mark(t, STEPS_UNKNOWN, e);
             if (!c)
                 return TIMELINE_FAILED;
-            *last = (struct last_hit){.from = c, .steps = STEPS_UNKNOWN};
+            *last = (struct last_hit){.from = c, .steps = STEPS_UNKNOWN, .leave = leave};
         }
-        stop = t->interrupted ? TIMELINE_INTERRUPTED : timeline_steps(t, 1, e);
+        last->watched = !leave;
+        if (t->interrupted)
+            return TIMELINE_INTERRUPTED;
     }
     return stop;
 }
@@ -234,27 +252,47 @@ static enum timeline_stop search(struct timeline *t, struct last_hit *last, stru
                                              : search_steps(t, last, e);
 }
 
+/* Stand before the instruction that changes what is watched, with `hit` set in that. */
+static enum timeline_stop go_to_step(struct timeline *t, const struct last_hit *hit, struct err *e)
+{
+    enum timeline_stop stop = stand(t, hit->from, hit->steps, e);
+
+    if (stop == TIMELINE_THERE && hit->watched) {
+        stop = timeline_step_watching(t, e);
+        if (stop == TIMELINE_BREAKPOINT)
+            stop = stand(t, hit->from, hit->steps, e);
+    } else if (stop == TIMELINE_THERE) {
+        at_breakpoint(t); /* for which ones are hit */
+    }
+    return stop == TIMELINE_THERE ? TIMELINE_BREAKPOINT : stop;
+}
+
 /* Go to a hit that was noted. */
 static enum timeline_stop go_to_hit(struct timeline *t, const struct last_hit *hit, struct err *e)
 {
     enum timeline_stop stop = TIMELINE_BREAKPOINT;
+    bool leave = hit->leave;
 
     if (timeline_restore(t, hit->from, e) < 0)
         return TIMELINE_FAILED;
-    if (hit->steps != STEPS_UNKNOWN) {
-        stop = timeline_steps(t, hit->steps, e);
-        at_breakpoint(t);
-        return stop == TIMELINE_THERE ? TIMELINE_BREAKPOINT : stop;
-    }
-    for (unsigned i = 0; i < hit->hits && stop == TIMELINE_BREAKPOINT; i++) {
-        stop = timeline_steps(t, 1, e);
-        if (stop == TIMELINE_THERE)
-            stop = timeline_run(t, UINT64_MAX, e);
-    }
-    if (stop == TIMELINE_BREAKPOINT && t->steps && !timeline_mark(t, STEPS_UNKNOWN, e))
+    if (hit->steps != STEPS_UNKNOWN)
+        return go_to_step(t, hit, e);
+    for (unsigned i = 0; i < hit->hits && stop == TIMELINE_BREAKPOINT; i++)
+        stop = next_hit(t, &leave, e);
+    if (stop != TIMELINE_BREAKPOINT)
+        return stop;
+    if (t->steps && !timeline_mark(t, STEPS_UNKNOWN, e))
         return TIMELINE_FAILED;
-    at_breakpoint(t); /* for which ones are hit */
-    return stop;
+    if (!hit->watched) {
+        at_breakpoint(t);
+        return stop;
+    }
+    /* Now we stand behind the instruction. */
+    struct last_hit step = {.watched = true};
+    stop = timeline_reverse_step(t, e);
+    step.from = t->here;
+    step.steps = t->steps;
+    return stop == TIMELINE_THERE ? go_to_step(t, &step, e) : stop;
 }
 
 enum timeline_stop timeline_reverse_continue(struct timeline *t, struct err *e)

@@ -8,6 +8,7 @@
 #include "vmm/insn.h"
 #include "vmm/site.h"
 #include "vmm/stepper.h"
+#include "vmm/watchpoint.h"
 
 static const struct breakpoint_means *const means_table[] = {
     &breakpoint_register,
@@ -295,16 +296,46 @@ static enum breakpoint_stop run_stepped(struct breakpoints *set, struct vcpu_exi
     return stop;
 }
 
+enum armed_stop { ARMED_FAILED = -1, ARMED_EXIT, ARMED_WATCHED };
+
+/* vcpu_run(), and what it takes for watched memory. */
+static enum armed_stop run_watched(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
+{
+    for (;;) {
+        const int rc = vcpu_run(set->vcpu, exit, e);
+        set->exits++;
+        if (rc < 0) {
+            if (!set->protecting || set->vcpu->run->exit_reason != KVM_EXIT_INTERNAL_ERROR ||
+                watchpoints_step(set, exit, e) < 0)
+                return ARMED_FAILED;
+            if (exit->kind != EXIT_STEP)
+                return ARMED_EXIT;
+        } else if (!watchpoints_is_write(set, exit)) {
+            return ARMED_EXIT;
+        } else if (vcpu_do_write(set->vcpu, e) < 0) {
+            return ARMED_FAILED;
+        }
+        if (watchpoints_changed(set))
+            return trace_leave(set->vcpu, e) < 0 ? ARMED_FAILED : ARMED_WATCHED;
+        if (set->interrupted && *set->interrupted) {
+            exit->kind = EXIT_KICK;
+            return ARMED_EXIT;
+        }
+    }
+}
+
 /* Until something is to be looked at: a breakpoint *at, or an exit (*at NULL). */
-static int run_armed(struct breakpoints *set, struct breakpoint **at, struct kvm_regs *regs,
-                     struct kvm_sregs *sregs, struct vcpu_exit *exit, struct err *e)
+static enum armed_stop run_armed(struct breakpoints *set, struct breakpoint **at,
+                                 struct kvm_regs *regs, struct kvm_sregs *sregs,
+                                 struct vcpu_exit *exit, struct err *e)
 {
     enum trace_verdict verdict;
 
+    *at = NULL;
     do {
-        if (vcpu_run(set->vcpu, exit, e) < 0)
-            return -1;
-        set->exits++;
+        enum armed_stop stop = run_watched(set, exit, e);
+        if (stop != ARMED_EXIT)
+            return stop;
         verdict = trace_exit(set->vcpu, exit, regs, sregs);
     } while (verdict == TRACE_RUN_ON);
     *at = verdict == TRACE_TRUE ? set->traced : find_hit(set, exit, regs, sregs);
@@ -313,7 +344,7 @@ static int run_armed(struct breakpoints *set, struct breakpoint **at, struct kvm
     /* What ran outside the trace may have changed kernel code. */
     if (verdict == TRACE_OTHER && *at && (*at)->cpl == 0)
         stop_trace(set);
-    return 0;
+    return ARMED_EXIT;
 }
 
 static enum breakpoint_stop run_once(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
@@ -323,10 +354,12 @@ static enum breakpoint_stop run_once(struct breakpoints *set, struct vcpu_exit *
     struct breakpoint *at;
 
     arm(set, NULL);
-    int rc = run_armed(set, &at, &regs, &sregs, exit, e);
+    enum armed_stop stop = run_armed(set, &at, &regs, &sregs, exit, e);
     disarm(set);
-    if (rc < 0)
+    if (stop == ARMED_FAILED)
         return BREAKPOINT_FAILED;
+    if (stop == ARMED_WATCHED)
+        return BREAKPOINT_HIT;
     /* Asked at every exit: kicks may come faster than the guest gets anywhere. */
     if (set->interrupted ? *set->interrupted : exit->kind == EXIT_KICK)
         return BREAKPOINT_STOPPED;
@@ -339,8 +372,13 @@ enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *
 {
     enum breakpoint_stop stop;
 
+    for (struct breakpoint *b = set->first; b; b = b->next)
+        b->hit = false;
     if (is_stepped(set))
         return run_stepped(set, exit, e);
+    if (watchpoints_protect(set, e) < 0)
+        return BREAKPOINT_FAILED;
+    watchpoints_see(set);
     do
         stop = run_once(set, exit, e);
     while (stop == BREAKPOINT_NONE);

@@ -75,6 +75,19 @@ struct breakpoint {
     struct breakpoint_filter *filter; /* while it has conditions */
 };
 
+/*
+ * Memory that is watched: the instruction that changes it stops, behind it. Its page is read-only
+ * for the guest meanwhile, and what it writes there is done by us.
+ */
+struct watchpoint {
+    uint64_t va; /* the user fills in: linear address, in low memory, within one page */
+    unsigned len;
+    bool hit; /* the last breakpoints_run() stopped because of it */
+
+    struct watchpoint *next; /* inside */
+    uint64_t gpa, seen;      /* seen: digest of what was there last */
+};
+
 /* Those of one vCPU. */
 struct breakpoints {
     struct vcpu *vcpu;
@@ -85,6 +98,8 @@ struct breakpoints {
     uint64_t exits;                      /* of the vCPU, so far */
 
     struct breakpoint *first;
+    struct watchpoint *watched;
+    bool protecting;            /* the pages of `watched` are read-only now */
     struct breakpoint *armed;   /* the last one that was put in place */
     struct breakpoint *traced;  /* the one whose trace is in place */
     struct breakpoint *counted; /* the one whose passes that trace counts, or NULL */
@@ -116,6 +131,18 @@ void breakpoints_remove(struct breakpoints *set, struct breakpoint *b);
  */
 enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *exit,
                                      struct err *e);
+
+/* The same for watchpoints. -1: nothing is mapped there, or too many pages are watched. */
+int breakpoints_watch(struct breakpoints *set, struct watchpoint *w, struct err *e);
+void breakpoints_unwatch(struct breakpoints *set, struct watchpoint *w);
+/* Let the guest write everywhere again until the next run, to be stepped or looked after otherwise.
+ */
+int breakpoints_rest(struct breakpoints *set, struct err *e);
+/* Whether there is anything to stop at. */
+static inline bool breakpoints_any(const struct breakpoints *set)
+{
+    return set->first || set->watched;
+}
 
 /* Set `hit` in those that stop where a vCPU with these registers stands; returns how many. */
 unsigned breakpoints_look(struct breakpoints *set, const struct kvm_regs *regs,

@@ -214,6 +214,33 @@ void trace_stop(struct vcpu *vcpu)
     annex_close(annex_of(t->vm), vcpu);
 }
 
+/* Our own code between two copied instructions has a few dozen at most. */
+#define LEAVE_STEPS 300u
+
+int trace_leave(struct vcpu *vcpu, struct err *e)
+{
+    struct trace *t = vcpu->vm->trace;
+    struct kvm_regs regs;
+    struct vcpu_exit exit;
+    uint32_t offset;
+
+    for (unsigned i = 0; t && t->active && in_code(t, vcpu->regs->rip, &offset); i++) {
+        const struct trace_map *entry = in_compare(t, offset) ? NULL : trace_find(t, offset);
+        if (entry && entry->offset == offset) {
+            regs = *vcpu->regs;
+            regs.rip = entry->original;
+            vcpu_set_regs(vcpu, &regs);
+            break;
+        }
+        if (vcpu_run_step(vcpu, &exit, e) < 0)
+            return -1;
+        if (i == LEAVE_STEPS || (exit.kind != EXIT_STEP && exit.kind != EXIT_KICK))
+            return err_set(e, STATUS_ERROR, "code with a breakpoint cannot be left");
+    }
+    trace_stop(vcpu);
+    return 0;
+}
+
 /* The guest comes into its kernel: there it finds everything as it would be without us. A fault of
  * the comparison itself is undone; the caller compares then. */
 static enum trace_verdict trapped(struct trace *t, struct vcpu *vcpu, uint64_t handler,

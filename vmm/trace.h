@@ -58,6 +58,10 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
 enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
                               struct kvm_regs *regs, struct kvm_sregs *sregs);
 
+/* Bring the vCPU, which stands anywhere in a trace behind an instruction of the guest's, to where the
+ * guest's own code is then, and take the trace away. */
+int trace_leave(struct vcpu *vcpu, struct err *e);
+
 /* Take the trace away, if one is in place; where the vCPU goes on is the caller's business. */
 void trace_stop(struct vcpu *vcpu);
 

@@ -208,6 +208,29 @@ int vcpu_complete(struct vcpu *vcpu, struct err *e)
                    rc < 0 ? strerror(errno) : "it ran on");
 }
 
+int vcpu_do_write(struct vcpu *vcpu, struct err *e)
+{
+    struct kvm_run *run = vcpu->run;
+    int rc;
+
+    /* An access across pages comes in pieces. */
+    do {
+        void *to = guest_memory_at(&vcpu->vm->memory, run->mmio.phys_addr, run->mmio.len);
+        if (!to)
+            return err_set(e, STATUS_ERROR, "a write to %#llx is none to memory",
+                           (unsigned long long)run->mmio.phys_addr);
+        memcpy(to, run->mmio.data, run->mmio.len);
+        guest_memory_mark(&vcpu->vm->memory, to, run->mmio.len);
+        run->immediate_exit = 1;
+        rc = ioctl(vcpu->fd, KVM_RUN, 0);
+        run->immediate_exit = vcpu->kicked;
+    } while (rc == 0 && run->exit_reason == KVM_EXIT_MMIO && run->mmio.is_write);
+    if (rc < 0 && errno == EINTR)
+        return 0;
+    return err_set(e, STATUS_ERROR, "KVM did not finish an instruction: %s",
+                   rc < 0 ? strerror(errno) : "it ran on");
+}
+
 void vcpu_kick(struct vcpu *vcpu)
 {
     vcpu->kicked = true;

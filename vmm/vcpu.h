@@ -73,6 +73,10 @@ int vcpu_complete(struct vcpu *vcpu, struct err *e);
 /* Make the current or next vcpu_run() return EXIT_KICK. Async-signal-safe. */
 void vcpu_kick(struct vcpu *vcpu);
 
+/* After EXIT_MMIO_WRITE to memory that vm_protect() protects: do what the instruction wants to, and
+ * complete it. */
+int vcpu_do_write(struct vcpu *vcpu, struct err *e);
+
 /* After EXIT_RDTSC: the 64-bit value the guest reads. */
 void vcpu_finish_rdtsc(struct vcpu *vcpu, const struct vcpu_exit *exit, uint64_t value);
 /* After EXIT_RDMSR/EXIT_WRMSR: the value (reads), or fault = #GP. */

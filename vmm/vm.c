@@ -1,5 +1,6 @@
 #include "vmm/vm.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/kvm.h>
@@ -32,30 +33,118 @@ int kvm_open(struct err *e)
     return fd;
 }
 
-static int add_slot(struct vm *vm, unsigned slot, uint64_t gpa, uint64_t size, void *host,
-                    bool log_writes, struct err *e)
+/* Memory slots: low memory in pieces between protected pages, those pages, high memory. */
+enum { SLOT_LOW = 0, SLOT_HIGH = 1, /* 2 is the annex */ SLOT_PIECES = 3 };
+
+static int set_slot(struct vm *vm, unsigned slot, uint64_t gpa, uint64_t size, uint8_t *host,
+                    unsigned flags, struct err *e)
 {
     struct kvm_userspace_memory_region region = {
         .slot = slot,
-        .flags = log_writes ? KVM_MEM_LOG_DIRTY_PAGES : 0,
+        .flags = size ? flags : 0,
         .guest_phys_addr = gpa,
         .memory_size = size,
         .userspace_addr = (uintptr_t)host,
     };
 
-    if (size && ioctl(vm->fd, KVM_SET_USER_MEMORY_REGION, &region) < 0)
+    if (ioctl(vm->fd, KVM_SET_USER_MEMORY_REGION, &region) < 0)
         return err_set(e, STATUS_ERROR, "KVM refuses %llu MiB of guest memory: %s",
                        (unsigned long long)(size >> 20), strerror(errno));
     return 0;
 }
 
-static int add_slots(struct vm *vm, bool log_writes, struct err *e)
+static unsigned log_flag(const struct vm *vm)
+{
+    return vm->logs_writes ? KVM_MEM_LOG_DIRTY_PAGES : 0;
+}
+
+/* Low memory, in pieces; a slot that there is cannot change its size. */
+static int set_low_slots(struct vm *vm, bool there, struct err *e)
+{
+    uint8_t *host = vm->memory.host;
+    uint64_t at = 0;
+    int rc = 0;
+
+    for (unsigned i = 0; i <= vm->protected_pages && rc == 0; i++) {
+        const uint64_t end = i < vm->protected_pages ? vm->protected_page[i] : vm->memory.low_size;
+        if (end > at)
+            rc = set_slot(vm, i ? SLOT_PIECES + 2 * i - 1 : SLOT_LOW, at, there ? end - at : 0,
+                          host + at, log_flag(vm), e);
+        at = end;
+        if (i == vm->protected_pages || rc < 0)
+            break;
+        rc = set_slot(vm, SLOT_PIECES + 2 * i, at, there ? PAGE_BYTES : 0, host + at,
+                      KVM_MEM_READONLY, e);
+        at += PAGE_BYTES;
+    }
+    return rc;
+}
+
+static int set_high_slot(struct vm *vm, struct err *e)
 {
     const struct guest_memory *m = &vm->memory;
 
-    if (add_slot(vm, 0, 0, m->low_size, m->host, log_writes, e) < 0)
+    return m->high_size ? set_slot(vm, SLOT_HIGH, MEMORY_HIGH_BASE, m->high_size,
+                                   m->host + m->low_size, log_flag(vm), e)
+                        : 0;
+}
+
+int vm_log_writes(struct vm *vm, bool on, struct err *e)
+{
+    vm->logs_writes = on;
+    return set_low_slots(vm, true, e) < 0 ? -1 : set_high_slot(vm, e);
+}
+
+int vm_protect(struct vm *vm, const uint64_t *pages, unsigned count, struct err *e)
+{
+    assert(count <= VM_PROTECTED_MAX);
+    if (set_low_slots(vm, false, e) < 0)
         return -1;
-    return add_slot(vm, 1, MEMORY_HIGH_BASE, m->high_size, m->host + m->low_size, log_writes, e);
+    vm->protected_pages = count;
+    for (unsigned i = 0; i < count; i++) {
+        assert(pages[i] < vm->memory.low_size && (!i || pages[i] > pages[i - 1]));
+        vm->protected_page[i] = pages[i];
+    }
+    return set_low_slots(vm, true, e);
+}
+
+/* The log of one piece of memory, added to the bitmap of all. */
+static int collect_slot(struct vm *vm, unsigned slot, uint64_t at, uint64_t size,
+                        uint64_t *slot_bitmap, uint64_t *bitmap, struct err *e)
+{
+    struct kvm_dirty_log log = {.slot = slot, .dirty_bitmap = slot_bitmap};
+    const uint64_t first = at / PAGE_BYTES;
+
+    if (ioctl(vm->fd, KVM_GET_DIRTY_LOG, &log) < 0)
+        return err_set(e, STATUS_ERROR, "KVM does not say what the guest wrote: %s",
+                       strerror(errno));
+    for (uint64_t page = 0; page < size / PAGE_BYTES; page++) {
+        if (page % 64 == 0 && !slot_bitmap[page / 64])
+            page += 63;
+        else if (slot_bitmap[page / 64] >> page % 64 & 1)
+            bitmap[(first + page) / 64] |= 1ull << (first + page) % 64;
+    }
+    return 0;
+}
+
+int vm_collect_writes(struct vm *vm, uint64_t *bitmap, struct err *e)
+{
+    uint64_t *slot_bitmap = calloc(vm_bitmap_words(vm), sizeof *slot_bitmap);
+    const struct guest_memory *m = &vm->memory;
+    uint64_t at = 0;
+    int rc = slot_bitmap ? 0 : err_set(e, STATUS_ERROR, "out of memory");
+
+    for (unsigned i = 0; i <= vm->protected_pages && rc == 0; i++) {
+        const uint64_t end = i < vm->protected_pages ? vm->protected_page[i] : m->low_size;
+        const unsigned slot = i ? SLOT_PIECES + 2 * i - 1 : SLOT_LOW;
+        if (end > at)
+            rc = collect_slot(vm, slot, at, end - at, slot_bitmap, bitmap, e);
+        at = end + PAGE_BYTES;
+    }
+    if (rc == 0 && m->high_size)
+        rc = collect_slot(vm, SLOT_HIGH, m->low_size, m->high_size, slot_bitmap, bitmap, e);
+    free(slot_bitmap);
+    return rc;
 }
 
 static int configure(struct vm *vm, struct err *e)
@@ -65,32 +154,7 @@ static int configure(struct vm *vm, struct err *e)
         return err_set(e, STATUS_ERROR, "KVM_SET_TSS_ADDR: %s", strerror(errno));
     if (msr_filter_install(vm->fd, e) < 0)
         return -1;
-    return add_slots(vm, false, e);
-}
-
-int vm_log_writes(struct vm *vm, bool on, struct err *e)
-{
-    return add_slots(vm, on, e);
-}
-
-int vm_collect_writes(struct vm *vm, uint64_t *bitmap, struct err *e)
-{
-    const size_t words = vm_bitmap_words(vm), low = vm->memory.low_size / PAGE_BYTES / 64;
-    uint64_t *slot_bitmap = calloc(words, sizeof *slot_bitmap);
-    int rc = 0;
-
-    if (!slot_bitmap)
-        return err_set(e, STATUS_ERROR, "out of memory");
-    for (unsigned slot = 0; slot < 2 && rc == 0; slot++) {
-        struct kvm_dirty_log log = {.slot = slot, .dirty_bitmap = slot_bitmap + (slot ? low : 0)};
-        if ((slot == 0 || vm->memory.high_size) && ioctl(vm->fd, KVM_GET_DIRTY_LOG, &log) < 0)
-            rc = err_set(e, STATUS_ERROR, "KVM does not say what the guest wrote: %s",
-                         strerror(errno));
-    }
-    for (size_t i = 0; i < words && rc == 0; i++)
-        bitmap[i] |= slot_bitmap[i];
-    free(slot_bitmap);
-    return rc;
+    return set_low_slots(vm, true, e) < 0 ? -1 : set_high_slot(vm, e);
 }
 
 int vm_create(struct vm *vm, uint64_t memory_size, struct err *e)

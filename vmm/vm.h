@@ -4,6 +4,8 @@
 #include "base/err.h"
 #include "mmu/memory.h"
 
+#define VM_PROTECTED_MAX 4u
+
 /*
  * One KVM virtual machine on stock KVM, configured so that nothing reaches the guest behind our
  * back: no in-kernel irqchip, PIT, irqfd, ioeventfd or kvmclock (ARCHITECTURE.md, "The boundary"),
@@ -13,6 +15,9 @@ struct vm {
     int kvm_fd, fd;
     long run_size; /* bytes of the mmap'ed struct kvm_run */
     struct guest_memory memory;
+    uint64_t protected_page[VM_PROTECTED_MAX]; /* GPAs, ascending; see vm_protect() */
+    unsigned protected_pages;
+    bool logs_writes;
     struct annex *annex; /* vmm/annex.h; NULL until it is needed */
     struct trace *trace; /* vmm/trace.h; the same */
 };
@@ -27,6 +32,12 @@ int vm_create(struct vm *vm, uint64_t memory_size, struct err *e);
  * since the last call to a bitmap of vm_bitmap_words() words, one bit a page of memory.host. */
 int vm_log_writes(struct vm *vm, bool on, struct err *e);
 int vm_collect_writes(struct vm *vm, uint64_t *bitmap, struct err *e);
+/*
+ * Have the guest's writes to these pages (GPAs in low memory, ascending, at most VM_PROTECTED_MAX)
+ * exit as EXIT_MMIO_WRITE, undone: see vcpu_do_write(). None: no longer. Takes some ms. What was
+ * logged of writes is to be collected before.
+ */
+int vm_protect(struct vm *vm, const uint64_t *pages, unsigned count, struct err *e);
 static inline size_t vm_bitmap_words(const struct vm *vm)
 {
     return vm->memory.size / PAGE_BYTES / 64;

@@ -40,13 +40,13 @@ serve() {
     return 1
 }
 
-# debug COMMAND...: in gdb, with the kernel's symbols; the output is in $output.
+# debug COMMAND...: in gdb, with the guest's symbols; the output is in $output.
 debug() {
     local arguments=(-ex "target remote $address") command
     for command; do
         arguments+=(-ex "$command")
     done
-    run bounded 250 gdb -nx -batch guest.sym "${arguments[@]}" </dev/null
+    run bounded 250 gdb -nx -batch "${symbols:-guest.sym}" "${arguments[@]}" </dev/null
     echo "$output"
     cat serve.err
 }
@@ -67,5 +67,41 @@ debug() {
     [ "$(grep -o '^\$[12] = .*' <<<"$output" | cut -d= -f2 | sort -u | wc -l)" = 1 ]
     [[ $output == *'call '*'<do_sys_openat2>'* ]]
     [[ $output == *'No more reverse-execution history.'*'sync point 0,'* ]]
+    [[ $output != *diverged* ]]
+}
+
+@test "gdb walks back from a corrupted word to the instruction that wrote it" {
+    "$DITTO" run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf" >run.out 2>run.err </dev/null
+    grep -q 'somebody has written over it' run.out
+    symbols=$BUILD/guests/corrupt.elf
+    serve c.ditto
+    # As in README.md. The balance is the word behind the ring's 512.
+    debug continue 'p ((unsigned long *)&shared)[512]' 'watch ((unsigned long *)&shared)[512]' \
+        reverse-continue 'x/i $pc' 'p ((unsigned long *)&shared)[512]' 'info registers rdi' \
+        reverse-continue 'p ((unsigned long *)&shared)[512]' reverse-continue kill
+    [ "$status" = 0 ]
+    wait "$server"
+    [[ $output == *'New value = 1000'*' in store ()'*'$2 = 1000'* ]]
+    [[ $output == *'=> '*'<store'*'mov '* ]]
+    # Slot 512 of 512.
+    [[ $output == *'rdi            0x200 '* ]]
+    # Before that it was written once more, at the start; and not at all before.
+    [[ $output == *'$3 = 0'*'No more reverse-execution history'* ]]
+    [[ $output != *diverged* ]]
+}
+
+@test "watched memory in Linux stops behind each change, and before it on the way back" {
+    need_recording
+    "$DITTO" symbols "$SHARED/recorded/hello.ditto" >guest.sym
+    serve "$SHARED/recorded/hello.ditto"
+    debug 'monitor seek 20000' 'watch *(unsigned long *)&jiffies' continue continue 'x/i $pc' \
+        reverse-continue reverse-continue 'x/i $pc' delete continue kill
+    [ "$status" = 0 ]
+    wait "$server"
+    [ "$(grep -c '^Old value' <<<"$output")" = 4 ]
+    local first last
+    first=$(grep -m 1 '^Old value' <<<"$output") last=$(grep '^New value' <<<"$output" | tail -n 1)
+    [ "${first##* }" = "${last##* }" ]
+    [[ $output == *'No more reverse-execution history'* ]]
     [[ $output != *diverged* ]]
 }
