@@ -130,8 +130,14 @@ static void stay_in_budget(struct timeline *t)
 {
     struct checkpoint *c;
 
-    while (t->history.bytes > t->budget && (c = least_useful(t)))
+    while (!t->keep_all && t->history.bytes > t->budget && (c = least_useful(t)))
         drop(t, c);
+}
+
+void timeline_keep_all(struct timeline *t, bool on)
+{
+    t->keep_all = on;
+    stay_in_budget(t);
 }
 
 static void add_time(struct timeline *t)

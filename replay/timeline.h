@@ -47,9 +47,10 @@ struct timeline {
     uint64_t at_ns;                  /* of replaying, to where we are */
     uint64_t ran_ns;                 /* when at_ns was last added to */
     const struct checkpoint *target; /* where timeline_run() is to stop, if it comes there */
-    uint64_t passes;                 /* of the target's place, its own included, on the way to it */
-    uint64_t numbered;               /* checkpoints that the user asked for */
-    uint64_t pause_max_ns;           /* the longest time that taking one took */
+    bool keep_all;         /* checkpoints are being used: none is dropped for the budget */
+    uint64_t passes;       /* of the target's place, its own included, on the way to it */
+    uint64_t numbered;     /* checkpoints that the user asked for */
+    uint64_t pause_max_ns; /* the longest time that taking one took */
     volatile bool interrupted;
 };
 
@@ -101,6 +102,8 @@ bool timeline_watch_hit(const struct timeline *t);
 /* A checkpoint here. steps: as in struct checkpoint. */
 struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err *e);
 int timeline_restore(struct timeline *t, struct checkpoint *c, struct err *e);
+/* Checkpoints stay, whatever the budget, until it is false again. */
+void timeline_keep_all(struct timeline *t, bool on);
 /* Step on, n times, from t->here + t->steps; with a checkpoint now and then. TIMELINE_THERE, also
  * when t->target was reached before. */
 enum timeline_stop timeline_steps(struct timeline *t, uint64_t n, struct err *e);

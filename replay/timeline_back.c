@@ -149,7 +149,7 @@ static enum timeline_stop give_up(struct timeline *t, struct checkpoint *to,
     return timeline_restore(t, to, e) < 0 ? TIMELINE_FAILED : stop;
 }
 
-enum timeline_stop timeline_reverse_step(struct timeline *t, struct err *e)
+static enum timeline_stop reverse_step(struct timeline *t, struct err *e)
 {
     struct checkpoint *at = t->here;
     enum timeline_stop stop;
@@ -167,6 +167,14 @@ enum timeline_stop timeline_reverse_step(struct timeline *t, struct err *e)
             return stand(t, before(at), at->steps - 1, e);
         at = before(at); /* the same place: a window or forced point */
     } while (true);
+}
+
+enum timeline_stop timeline_reverse_step(struct timeline *t, struct err *e)
+{
+    timeline_keep_all(t, true);
+    enum timeline_stop stop = reverse_step(t, e);
+    timeline_keep_all(t, false);
+    return stop;
 }
 
 /* ---- to a breakpoint ---- */
@@ -289,13 +297,13 @@ static enum timeline_stop go_to_hit(struct timeline *t, const struct last_hit *h
     }
     /* Now we stand behind the instruction. */
     struct last_hit step = {.watched = true};
-    stop = timeline_reverse_step(t, e);
+    stop = reverse_step(t, e);
     step.from = t->here;
     step.steps = t->steps;
     return stop == TIMELINE_THERE ? go_to_step(t, &step, e) : stop;
 }
 
-enum timeline_stop timeline_reverse_continue(struct timeline *t, struct err *e)
+static enum timeline_stop reverse_continue(struct timeline *t, struct err *e)
 {
     enum timeline_stop stop = TIMELINE_THERE;
     struct last_hit last;
@@ -308,13 +316,22 @@ enum timeline_stop timeline_reverse_continue(struct timeline *t, struct err *e)
         struct checkpoint *const from = before(to);
         t->target = to;
         stop = timeline_restore(t, from, e) < 0 ? TIMELINE_FAILED : search(t, &last, e);
-        t->target = NULL;
+        t->target = start; /* it stays */
         if (stop == TIMELINE_THERE && last.from)
             stop = go_to_hit(t, &last, e);
+        t->target = NULL;
         if (stop != TIMELINE_THERE)
             return give_up(t, start, stop, e);
         to = from; /* not those that were made on the way */
     }
     t->interrupted = false;
     return timeline_restore(t, &t->first, e) < 0 ? TIMELINE_FAILED : TIMELINE_BEGIN;
+}
+
+enum timeline_stop timeline_reverse_continue(struct timeline *t, struct err *e)
+{
+    timeline_keep_all(t, true);
+    enum timeline_stop stop = reverse_continue(t, e);
+    timeline_keep_all(t, false);
+    return stop;
 }

@@ -22,7 +22,7 @@ travel() {
 
 @test "the same in Linux, and to its end afterwards" {
     need_recording
-    travel "$SHARED/recorded/hello.ditto" 2 2 100
+    travel "$SHARED/recorded/hello.ditto" 2 2 100 32
     [ "$(grep -c '^ok' travel.out)" -ge 6 ]
 }
 

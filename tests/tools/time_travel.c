@@ -3,7 +3,7 @@
  * the same registers and memory; seeking, breakpoints forwards and backwards must agree. Writes
  * TAP.
  *
- * usage: time_travel REC SEED ROUNDS [MAX_STEPS]
+ * usage: time_travel REC SEED ROUNDS [MAX_STEPS [BUDGET_MIB]]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,9 +130,10 @@ int main(int argc, char **argv)
             fprintf(stderr, "time_travel: %s\n", e.text);
         return status;
     }
+    const uint64_t budget = (argc > 5 ? strtoull(argv[5], NULL, 0) : 256) << 20;
     struct recording *recording = recording_open(argv[1], &e);
     if (!recording || player_open(&player, recording, NULL, &e) < 0 ||
-        timeline_open(&timeline, &player, 256u << 20, &e) < 0)
+        timeline_open(&timeline, &player, budget, &e) < 0)
         fail(e.text);
     srand((unsigned)atoi(argv[2]));
     const uint64_t most = argc > 4 ? strtoull(argv[4], NULL, 0) : 1000;
