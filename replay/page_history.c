@@ -94,6 +94,7 @@ static int add_version(struct page_history *h, uint64_t page, struct moment *m, 
     v->moment = m;
     struct page_version **at = place_of(h, page, m);
     assert(!*at || (*at)->moment != m);
+    h->changed += !h->newest[page];
     v->older = *at;
     *at = v;
     v->next = m->pages;
@@ -110,6 +111,7 @@ static void remove_version(struct page_history *h, struct page_version *v)
     while (*at != v)
         at = &(*at)->older;
     *at = v->older;
+    h->changed -= !h->newest[v->page];
     h->bytes -= sizeof *v;
     free(v);
 }
@@ -230,6 +232,11 @@ int page_history_restore(struct page_history *h, struct moment *to, struct err *
     forget_written(h);
     h->base = to;
     return 0;
+}
+
+uint64_t page_history_extra(const struct page_history *h)
+{
+    return h->bytes - h->changed * sizeof(struct page_version);
 }
 
 void page_history_pass(struct page_history *h, struct moment *moment)

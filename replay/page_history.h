@@ -38,6 +38,7 @@ struct page_history {
     uint64_t *written;   /* collected so far */
     struct page_version **newest; /* of each page, in any moment */
     uint64_t bytes;               /* of all pages held */
+    uint64_t changed; /* pages that are held at least once: what even one moment takes */
 };
 
 /*
@@ -58,6 +59,8 @@ int page_history_take(struct page_history *h, struct moment *now, struct moment 
 int page_history_restore(struct page_history *h, struct moment *to, struct err *e);
 /* Memory is that of a later moment now, by running on to it. */
 void page_history_pass(struct page_history *h, struct moment *moment);
+/* Bytes that are held for there being more than one moment. */
+uint64_t page_history_extra(const struct page_history *h);
 /* Forget a moment that is not the first: what later ones need of it passes on to them. */
 void page_history_drop(struct page_history *h, struct moment *moment);
 

@@ -130,7 +130,7 @@ static void stay_in_budget(struct timeline *t)
 {
     struct checkpoint *c;
 
-    while (!t->keep_all && t->history.bytes > t->budget && (c = least_useful(t)))
+    while (!t->keep_all && page_history_extra(&t->history) > t->budget && (c = least_useful(t)))
         drop(t, c);
 }
 

@@ -54,8 +54,8 @@ struct timeline {
     volatile bool interrupted;
 };
 
-/* The player stands at its beginning, and stays the caller's. budget: bytes of memory for
- * checkpoints, at least some 16 MiB. */
+/* The player stands at its beginning, and stays the caller's. budget: bytes of memory for checkpoints,
+ * besides one copy of each page that the guest changes. */
 int timeline_open(struct timeline *t, struct player *p, uint64_t budget, struct err *e);
 void timeline_close(struct timeline *t);
 

@@ -342,7 +342,8 @@ static int replay_with(const struct invocation *inv, int argc, char **argv, bool
     if (o.gdb && !show)
         return err_set(e, STATUS_USAGE, "verify takes no --gdb; dittovm replay does");
     needs.gdb = o.gdb;
-    needs.guest_memory += o.gdb ? o.checkpoint_memory : 0;
+    if (o.gdb) /* checkpoints hold all that the guest changes once, and more in their memory */
+        needs.guest_memory += needs.guest_memory + o.checkpoint_memory;
     if (host_redirect(inv, &needs, &status, e))
         return status;
     struct recording *recording = recording_open(o.recording, e);
