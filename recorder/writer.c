@@ -99,18 +99,26 @@ static void release(struct recording_writer *w)
     free(w);
 }
 
-struct recording_writer *writer_create(const char *path, bool overwrite, struct err *e)
+static struct recording_writer *new_writer(const char *path, struct err *e)
 {
     struct recording_writer *w = calloc(1, sizeof *w);
-    uint8_t header[FILE_HEADER_BYTES];
 
     if (w)
         w->path = strdup(path);
-    if (!w || !w->path) {
-        free(w);
-        err_set(e, STATUS_ERROR, "out of memory");
+    if (w && w->path)
+        return w;
+    free(w);
+    err_set(e, STATUS_ERROR, "out of memory");
+    return NULL;
+}
+
+struct recording_writer *writer_create(const char *path, bool overwrite, struct err *e)
+{
+    struct recording_writer *w = new_writer(path, e);
+    uint8_t header[FILE_HEADER_BYTES];
+
+    if (!w)
         return NULL;
-    }
     w->fd = open_file(path, overwrite, e);
     if (w->fd < 0) {
         release(w);
@@ -173,16 +181,11 @@ static int resume_all(struct recording_writer *w, struct end_record *end, struct
 
 struct recording_writer *writer_reopen(const char *path, struct end_record *end, struct err *e)
 {
-    struct recording_writer *w = calloc(1, sizeof *w);
+    struct recording_writer *w = new_writer(path, e);
     uint8_t header[FILE_HEADER_BYTES], expected[FILE_HEADER_BYTES];
 
-    if (w)
-        w->path = strdup(path);
-    if (!w || !w->path) {
-        free(w);
-        err_set(e, STATUS_ERROR, "out of memory");
+    if (!w)
         return NULL;
-    }
     w->meta_put = true;
     file_header_encode(expected);
     w->fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);

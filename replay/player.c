@@ -283,17 +283,6 @@ static int compare_digest(struct player *p, const struct state_digest *expected,
     return 0;
 }
 
-bool player_at_break(const struct player *p)
-{
-    for (const struct breakpoint *b = p->cpu.stops.first; b; b = b->next)
-        if (b->hit)
-            return true;
-    for (const struct watchpoint *w = p->cpu.stops.watched; w; w = w->next)
-        if (w->hit)
-            return true;
-    return false;
-}
-
 /* With breakpoints of a user's the landing is by one more: every recording has the landmark. */
 static enum clock_landing find_landmark(struct player *p, const struct landmark *landmark,
                                         struct vcpu_exit *exit, struct err *e)
@@ -393,7 +382,7 @@ static int apply_events(struct player *p, struct err *e)
         if (rc < 0 || p->status == PLAYER_BREAK) /* on the way to a forced point */
             return rc;
         player_consume(p);
-        if (forced && p->status == PLAYER_RUNNING && player_at_break(p))
+        if (forced && p->status == PLAYER_RUNNING && breakpoints_hit(&p->cpu.stops))
             p->status = PLAYER_BREAK;
         if (forced || p->status != PLAYER_RUNNING)
             return forced;

@@ -13,8 +13,6 @@ void player_consume(struct player *p);
 int player_check(struct player *p, const struct vcpu_exit *exit, struct err *e);
 /* An exit of the guest's: compare it, and give the guest what it asked for. */
 int player_take_exit(struct player *p, struct vcpu_exit *exit, struct err *e);
-/* The vCPU stands at a breakpoint of the user's. */
-bool player_at_break(const struct player *p);
 /* The end of stepping, before anything else is done with the vCPU. */
 static inline void player_settle(struct player *p)
 {

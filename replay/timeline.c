@@ -242,12 +242,6 @@ static enum timeline_stop stop_of(struct timeline *t)
     }
 }
 
-static bool is_there(const struct breakpoint *b, struct vcpu *vcpu, const struct kvm_regs *regs,
-                     const struct kvm_sregs *sregs)
-{
-    return fingerprint_matches(vcpu, regs, sregs, b->opaque);
-}
-
 /* Checkpoints between the sync points ahead that nobody asked for: running past them, one could not
  * tell whether one did. */
 static void drop_on_the_way(struct timeline *t)
@@ -274,19 +268,8 @@ static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *with
     t->steps = STEPS_UNKNOWN;
     if (!within)
         return player_run(p, until, e);
-    b = (struct breakpoint){
-        .va = within->here.regs[REGISTER_RIP],
-        .gpa = within->here.gpa,
-        .cr3 = within->here.cr3,
-        .cpl = within->here.cpl,
-        .cs = &within->here.cs,
-        .ss = &within->here.ss,
-        .condition = conditions,
-        .conditions = landmark_conditions(&within->here, conditions),
-        .stops = is_there,
-        .opaque = &within->here,
-        .countdown = within == t->target ? COUNT_MAX : 0,
-    };
+    b = landmark_breakpoint(&within->here, conditions);
+    b.countdown = within == t->target ? COUNT_MAX : 0;
     if (breakpoints_add(&p->cpu.stops, &b, e) < 0)
         return -1;
     int rc = player_run(p, until, e);
@@ -295,22 +278,6 @@ static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *with
     if (b.countdown)
         t->passes += COUNT_MAX - b.countdown;
     return rc;
-}
-
-bool timeline_watch_hit(const struct timeline *t)
-{
-    for (const struct watchpoint *w = t->player->cpu.stops.watched; w; w = w->next)
-        if (w->hit)
-            return true;
-    return false;
-}
-
-static bool user_hit(const struct timeline *t)
-{
-    for (const struct breakpoint *b = t->player->cpu.stops.first; b; b = b->next)
-        if (b->hit)
-            return true;
-    return timeline_watch_hit(t);
 }
 
 int timeline_detach(struct timeline *t, struct timeline_stops *stops, struct err *e)
@@ -384,7 +351,7 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
             pass(t, 0);
             if (t->here == t->target)
                 return TIMELINE_THERE;
-            if (user_hit(t))
+            if (breakpoints_hit(&p->cpu.stops))
                 return TIMELINE_BREAKPOINT;
             continue;
         }

@@ -54,8 +54,8 @@ struct timeline {
     volatile bool interrupted;
 };
 
-/* The player stands at its beginning, and stays the caller's. budget: bytes of memory for checkpoints,
- * besides one copy of each page that the guest changes. */
+/* The player stands at its beginning, and stays the caller's. budget: bytes of memory for
+ * checkpoints, besides one copy of each page that the guest changes. */
 int timeline_open(struct timeline *t, struct player *p, uint64_t budget, struct err *e);
 void timeline_close(struct timeline *t);
 
@@ -96,9 +96,6 @@ void timeline_attach(struct timeline *t, const struct timeline_stops *stops);
 
 /* One step, after which changed memory that is watched is TIMELINE_BREAKPOINT. */
 enum timeline_stop timeline_step_watching(struct timeline *t, struct err *e);
-/* Whether watched memory was changed by the instruction that was executed last. */
-bool timeline_watch_hit(const struct timeline *t);
-
 /* A checkpoint here. steps: as in struct checkpoint. */
 struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err *e);
 int timeline_restore(struct timeline *t, struct checkpoint *c, struct err *e);

@@ -226,7 +226,7 @@ static enum timeline_stop next_hit(struct timeline *t, bool *leave, struct err *
 
     if (stop == TIMELINE_THERE && (t->here != t->target || t->steps))
         stop = timeline_run(t, UINT64_MAX, e);
-    *leave = stop == TIMELINE_BREAKPOINT && !timeline_watch_hit(t);
+    *leave = stop == TIMELINE_BREAKPOINT && !breakpoints_watch_hit(&t->player->cpu.stops);
     return stop;
 }
 

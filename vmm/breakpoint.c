@@ -198,6 +198,22 @@ unsigned breakpoints_look(struct breakpoints *set, const struct kvm_regs *regs,
     return look(set, regs, sregs).stops;
 }
 
+bool breakpoints_watch_hit(const struct breakpoints *set)
+{
+    for (const struct watchpoint *w = set->watched; w; w = w->next)
+        if (w->hit)
+            return true;
+    return false;
+}
+
+bool breakpoints_hit(const struct breakpoints *set)
+{
+    for (const struct breakpoint *b = set->first; b; b = b->next)
+        if (b->hit)
+            return true;
+    return breakpoints_watch_hit(set);
+}
+
 /*
  * Execute the instruction where the vCPU stands. BREAKPOINT_HIT: it did. The plain step is much
  * cheaper than an exact one, and as good for most instructions.

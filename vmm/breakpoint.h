@@ -144,15 +144,18 @@ static inline bool breakpoints_any(const struct breakpoints *set)
     return set->first || set->watched;
 }
 
+/* Whether the last run stopped at one of them, or at watched memory. */
+bool breakpoints_hit(const struct breakpoints *set);
+bool breakpoints_watch_hit(const struct breakpoints *set);
+
 /* Set `hit` in those that stop where a vCPU with these registers stands; returns how many. */
 unsigned breakpoints_look(struct breakpoints *set, const struct kvm_regs *regs,
                           const struct kvm_sregs *sregs);
 
-/* Conditions that tell passes of a place apart from the one that was described: registers, flags
- * and memory words. Where all are true fingerprint_matches() has the last word. Returns how many.
- */
-unsigned landmark_conditions(const struct landmark *l,
-                             struct trace_condition out[TRACE_CONDITIONS]);
+/* A breakpoint at a place that was described, and at no other pass of its instruction: l and the
+ * conditions, which are filled in, must outlive it. */
+struct breakpoint landmark_breakpoint(const struct landmark *l,
+                                      struct trace_condition conditions[TRACE_CONDITIONS]);
 
 /* ---- inside: breakpoint_filter.c ---- */
 

@@ -203,7 +203,8 @@ static enum clock_choice choose(struct clock *c, const struct clock_host *host,
 
 /* What passes are told apart by inside the guest: registers, flags and memory words. Where all of
  * them are equal, fingerprint_matches() has the last word. */
-unsigned landmark_conditions(const struct landmark *l, struct trace_condition out[TRACE_CONDITIONS])
+static unsigned conditions_of(const struct landmark *l,
+                              struct trace_condition out[TRACE_CONDITIONS])
 {
     unsigned count = 0;
 
@@ -223,6 +224,23 @@ static bool is_there(const struct breakpoint *b, struct vcpu *vcpu, const struct
     return fingerprint_matches(vcpu, regs, sregs, b->opaque);
 }
 
+struct breakpoint landmark_breakpoint(const struct landmark *l,
+                                      struct trace_condition conditions[TRACE_CONDITIONS])
+{
+    return (struct breakpoint){
+        .va = l->regs[REGISTER_RIP],
+        .gpa = l->gpa,
+        .cr3 = l->cr3,
+        .cpl = l->cpl,
+        .cs = &l->cs,
+        .ss = &l->ss,
+        .condition = conditions,
+        .conditions = conditions_of(l, conditions),
+        .stops = is_there,
+        .opaque = (void *)(uintptr_t)l,
+    };
+}
+
 static enum clock_landing fail(struct err *e, const char *what)
 {
     err_set(e, STATUS_ERROR, "landing on a forced point failed: %s", what);
@@ -240,25 +258,13 @@ static enum clock_landing land(struct clock *c, const struct landmark *landmark,
         [BREAKPOINT_FAILED] = LAND_FAILED,
     };
     struct trace_condition conditions[TRACE_CONDITIONS];
-    struct landmark wanted = *landmark;
-    struct breakpoint b = {
-        .va = wanted.regs[REGISTER_RIP],
-        .gpa = wanted.gpa,
-        .cr3 = wanted.cr3,
-        .cpl = wanted.cpl,
-        .cs = &wanted.cs,
-        .ss = &wanted.ss,
-        .condition = conditions,
-        .conditions = landmark_conditions(&wanted, conditions),
-        .stops = is_there,
-        .opaque = &wanted,
-    };
+    struct breakpoint b = landmark_breakpoint(landmark, conditions);
     struct breakpoints own, *set = c->breakpoints ? c->breakpoints : &own;
 
-    const uint8_t *site = guest_memory_at(&c->vcpu->vm->memory, wanted.gpa, 1);
+    const uint8_t *site = guest_memory_at(&c->vcpu->vm->memory, landmark->gpa, 1);
     if (!site)
         return fail(e, "it lies outside memory");
-    if (*site != wanted.code[0])
+    if (*site != landmark->code[0])
         return fail(e, "the code there is not the recording's");
     c->stats.landings++;
     breakpoints_init(&own, c->vcpu, c->hook);
