@@ -8,7 +8,7 @@
 #include "mmu/memory.h"
 
 #define DEFAULT_MEMORY   (256ull << 20)
-#define DEFAULT_GRACE_MS 50
+#define DEFAULT_GRACE_MS 10
 
 const char run_help[] =
     "usage: dittovm run [OPTIONS] [DISK.img]\n"
@@ -34,7 +34,7 @@ const char run_help[] =
     "step\n"
     "      --grace MS         how long an interrupt waits for an exit of the guest's own before "
     "the\n"
-    "                         guest is stopped for it (default 50)\n"
+    "                         guest is stopped for it (default 10)\n"
     "      --digest-every S   also record a digest of all memory every S seconds (default 30; 0:\n"
     "                         only at the end)\n"
     "  -q, --quiet            no summary on stderr\n"
