@@ -14,11 +14,11 @@
  * The copy of one original address is a *place*. A direct jump to an address without a copy leads
  * to a *request*, a HLT of its own; the copy is made then, and the jump patched. Returns and
  * indirect jumps look their target up in a table by its low 16 bits, which leads to a chain of
- * comparisons.
+ * comparisons; a return compares with the target that it had first before that.
  *
  * User code that user mode can write to (of a just-in-time compiler, say) may change at any moment.
  * Its copy checks the original bytes before each few instructions, and begins anew behind one that
- * writes memory; where they differ, all copies are made again.
+ * writes memory; where they differ, these few are copied again, and the old copy leads to the new.
  */
 
 /* The trace's pages, from its linear address (base) on. Words and code are in pages far apart: code
@@ -51,6 +51,7 @@ enum {
     WORD_TARGET, /* of the return or indirect jump that is looked up */
     WORD_COUNT,  /* passes that are still to be passed over */
     WORD_BORROW, /* the guest's register that holds an address for one instruction */
+    WORD_SITE,   /* offset of the return that is looked up, or 0: see trace_emit_return() */
     WORD_FLAGS = 62,
     WORD_STACK = 63, /* the top of a stack of one word */
 };
@@ -60,6 +61,7 @@ struct trace_place {
     uint64_t original;
     uint32_t copy;
     uint32_t requests; /* index + 1 of the first */
+    uint32_t first;    /* the copy that was there before all others, if there are others */
 };
 
 /* What lies at an offset of the code, up to the next entry; sorted. */
@@ -147,6 +149,16 @@ void emit_patch_rel32(struct trace *t, uint32_t at, uint32_t offset);
 void emit_save(struct trace *t, unsigned reg, unsigned word);
 void emit_load(struct trace *t, unsigned reg, unsigned word);
 void emit_constant(struct trace *t, unsigned reg, uint64_t value);
+/* To the copy of the target in RCX; the guest's RCX is saved. */
+void emit_dispatch_jump(struct trace *t);
+/*
+ * The same for a near return, behind its POP RCX. Once the target that it has first is known
+ * (trace_predict_return(), with the offset that WORD_SITE then holds), that one is not looked up.
+ */
+void trace_emit_return(struct trace *t);
+void trace_predict_return(struct trace *t, uint32_t site, uint64_t target, uint32_t copy);
+/* Let whoever comes to the code at an offset, 5 bytes at least, go to another one. */
+void emit_detour(struct trace *t, uint32_t from, uint32_t to);
 /* A jump to an original address out of the trace. */
 void emit_leave(struct trace *t, uint64_t target);
 /* Begin a translation: forget all copies, write the miss and the dispatch code. */

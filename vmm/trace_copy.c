@@ -326,7 +326,7 @@ static bool copy_indirect_jump(struct trace *t, const struct insn *insn)
 {
     if (!copy_target(t, insn))
         return false;
-    emit_jump(t, t->dispatch);
+    emit_dispatch_jump(t);
     return true;
 }
 
@@ -339,7 +339,7 @@ static bool copy_indirect_call(struct trace *t, const struct insn *insn)
     emit_load(t, ENC_RCX, WORD_RCX);
     emit_push(t, insn->va + insn->info.length);
     emit_load(t, ENC_RCX, WORD_TARGET);
-    emit_jump(t, t->dispatch);
+    emit_dispatch_jump(t);
     return true;
 }
 
@@ -349,11 +349,13 @@ static void copy_return(struct trace *t, const struct insn *insn)
 
     emit_save(t, ENC_RCX, WORD_RCX);
     emit(t, &pop_rcx, 1);
-    if (insn->info.opcode == 0xc2) {
-        emit(t, add_to_rsp, sizeof add_to_rsp);
-        emit32(t, (uint32_t)insn->operands[0].imm.value.u & 0xffff);
+    if (insn->info.opcode == 0xc3) {
+        trace_emit_return(t);
+        return;
     }
-    emit_jump(t, t->dispatch);
+    emit(t, add_to_rsp, sizeof add_to_rsp);
+    emit32(t, (uint32_t)insn->operands[0].imm.value.u & 0xffff);
+    emit_dispatch_jump(t);
 }
 
 /* CR3 is not what the guest loaded, debug registers would act on the copy, and SS (which user code
@@ -620,6 +622,35 @@ static const struct trace_request *find_request(const struct trace *t, uint32_t 
     return low < t->request_count && t->request[low].at == at ? &t->request[low] : NULL;
 }
 
+/*
+ * The code at va, whose copy begins with a guard, is not what was copied: copy it again. Whoever
+ * jumps to the old copy comes to the new one. 0 when all copies must be made again.
+ */
+static uint32_t renew(struct trace *t, uint64_t va)
+{
+    struct trace_place *place = find_place(t, va);
+    const uint64_t page_va = va & ~(uint64_t)(PAGE_BYTES - 1);
+
+    if (!place || !place->copy || va == t->site)
+        return 0;
+    for (unsigned i = 0; i < t->page_count; i++) {
+        struct trace_page *page = &t->page[i];
+        if (page->va == page_va) {
+            memcpy(page->bytes, guest_memory_at(t->memory, page->gpa, PAGE_BYTES), PAGE_BYTES);
+            clean(t, page->gpa, page->bytes, PAGE_BYTES);
+        }
+    }
+    const uint32_t old = place->copy, first = place->first ? place->first : old;
+    place->copy = 0;
+    place->first = first;
+    const uint32_t copy = trace_copy(t, va);
+    if (!copy)
+        return 0;
+    emit_detour(t, first, copy);
+    emit_detour(t, old, copy);
+    return copy;
+}
+
 bool trace_extend(struct trace *t, uint32_t offset, uint32_t *copy, uint64_t *target)
 {
     const bool miss = offset == t->miss_at;
@@ -628,10 +659,14 @@ bool trace_extend(struct trace *t, uint32_t offset, uint32_t *copy, uint64_t *ta
     if (!miss && !request)
         return false;
     *target = miss ? t->words[WORD_TARGET] : request->target;
-    *copy = request && request->leave ? 0 : trace_copy(t, *target);
-    if (*copy && miss)
+    const bool leave = request && request->leave, stale = request && request->stale;
+    *copy = leave ? 0 : stale ? renew(t, *target) : trace_copy(t, *target);
+    if (*copy && miss) {
         trace_add_target(t, *target, *copy);
-    if (t->full || (request && request->stale)) { /* begin again with what is needed now */
+        if (t->words[WORD_SITE] && !t->full)
+            trace_predict_return(t, (uint32_t)t->words[WORD_SITE], *target, *copy);
+    }
+    if (t->full || (stale && !*copy)) { /* begin again with what is needed now */
         trace_reset(t);
         *copy = trace_copy(t, *target);
     }

@@ -55,6 +55,12 @@ void emit_jump(struct trace *t, uint32_t offset)
     emit_rel32_to(t, offset);
 }
 
+void emit_detour(struct trace *t, uint32_t from, uint32_t to)
+{
+    t->code[from] = 0xe9;
+    emit_patch_rel32(t, from + 1, to);
+}
+
 /* opcode with a RIP-relative operand at an offset in the trace's pages. */
 static void emit_own(struct trace *t, uint8_t opcode, unsigned reg, uint32_t offset)
 {
@@ -114,6 +120,70 @@ static void emit_dispatch(struct trace *t)
     emit(t, add, sizeof add);
     emit_load(t, ENC_RCX, WORD_TARGET);
     emit(t, jump, sizeof jump);
+}
+
+/* Note which return looks its target up; 0: none. */
+static void emit_site(struct trace *t, uint32_t site)
+{
+    static const uint8_t store[] = {0xc7, 0x05}; /* mov dword [rip + distance], constant */
+
+    emit(t, store, sizeof store);
+    emit32(t, (uint32_t)(t->base + TRACE_WORDS_OFFSET + WORD_SITE * 8 - (emit_here(t) + 8)));
+    emit32(t, site);
+}
+
+void emit_dispatch_jump(struct trace *t)
+{
+    emit_site(t, 0);
+    emit_jump(t, t->dispatch);
+}
+
+/*
+ * Before and after the target is known:
+ *
+ *    0  jmp slow                   lea ecx, [rcx - low half of target]
+ *    6                             jrcxz high
+ *    8  slow:  mov rcx, [rsp - 8]; WORD_SITE = site; jmp dispatch
+ *   28  high:  mov ecx, [rsp - 4]; lea ecx, [rcx - high half of target]; jrcxz +2; jmp slow
+ *   42         the guest's RCX; jmp copy
+ *
+ * The return address is below RSP: it was just popped.
+ */
+enum { RETURN_SLOW = 8, RETURN_HIGH = 28, RETURN_HIGH_HALF = 34, RETURN_COPY = 50 };
+static const uint8_t jump_slow[] = {0xe9, RETURN_SLOW - 5,          0, 0, 0, 0x90,
+                                    0xe3, RETURN_HIGH - RETURN_SLOW};
+
+void trace_emit_return(struct trace *t)
+{
+    static const uint8_t load_target[] = {0x48, 0x8b, 0x4c, 0x24, 0xf8};
+    static const uint8_t check_high[] = {
+        0x8b, 0x4c, 0x24, 0xfc, 0x8d, 0x89, 0, 0, 0, 0, 0xe3, 2, 0xeb, (uint8_t)(RETURN_SLOW - 42)};
+    const uint32_t site = t->len;
+
+    emit(t, jump_slow, sizeof jump_slow);
+    emit(t, load_target, sizeof load_target);
+    emit_site(t, site);
+    emit_jump(t, t->dispatch);
+    assert(t->full || t->len == site + RETURN_HIGH);
+    emit(t, check_high, sizeof check_high);
+    emit_load(t, ENC_RCX, WORD_RCX);
+    emit_jump(t, t->dispatch); /* until it is known */
+    assert(t->full || t->len == site + RETURN_COPY + 4);
+}
+
+void trace_predict_return(struct trace *t, uint32_t site, uint64_t target, uint32_t copy)
+{
+    const uint32_t low = 0 - (uint32_t)target, high = 0 - (uint32_t)(target >> 32);
+    static const uint8_t lea_ecx[] = {0x8d, 0x89};
+
+    /* The word can be written by the guest. */
+    if (site >= t->len || t->len - site < RETURN_COPY + 4 ||
+        memcmp(t->code + site, jump_slow, sizeof jump_slow))
+        return;
+    memcpy(t->code + site + RETURN_HIGH_HALF, &high, 4);
+    emit_patch_rel32(t, site + RETURN_COPY, copy);
+    memcpy(t->code + site, lea_ecx, sizeof lea_ecx);
+    memcpy(t->code + site + sizeof lea_ecx, &low, 4);
 }
 
 /* lea rcx, [base + rdx]: an addition that leaves the flags alone. */
@@ -185,8 +255,8 @@ static bool is_small(uint64_t value)
 /* A register with a small value can be compared in RCX without touching memory. */
 static bool by_swap(const struct trace *t, const struct trace_condition *c)
 {
-    return !t->countdown && !c->memory && c->reg != REG_COUNT - 1 && insn_encoding_of[c->reg] != ENC_RSP &&
-           is_small(c->value);
+    return !t->countdown && !c->memory && c->reg != REG_COUNT - 1 &&
+           insn_encoding_of[c->reg] != ENC_RSP && is_small(c->value);
 }
 
 static void emit_quick_end(struct trace *t, const struct trace_condition *c)
