@@ -12,6 +12,7 @@
 #include "vmm/fingerprint.h"
 #include "vmm/insn.h"
 #include "vmm/return_site.h"
+#include "vmm/same_passes.h"
 #include "vmm/site.h"
 
 /* How far choose() steps ahead for a good instruction before it asks for another try. */
@@ -176,6 +177,27 @@ static bool is_waiting(struct vcpu *vcpu, const struct clock_host *host, struct 
     return true;
 }
 
+/* A place near the vCPU's, and what tells its passes apart. */
+static enum clock_choice choose_in_loop(struct clock *c, const struct clock_host *host,
+                                        struct landmark *landmark, struct vcpu_exit *exit,
+                                        struct err *e)
+{
+    struct changed_words words;
+    enum clock_choice choice = clock_choose_near(c, host, landmark, exit, e);
+
+    if (choice != CLOCK_CHOSEN || patches_itself(host->hook, c->vcpu->regs->rip))
+        return choice;
+    choice = same_passes_look(c->vcpu, host, landmark, &words, exit, e);
+    if (choice == CLOCK_LATER) /* no loop, or a slow one */
+        return clock_choose_near(c, host, landmark, exit, e);
+    if (choice != CLOCK_CHOSEN)
+        return choice;
+    if (!take(c->vcpu, host, SITE_MEMORY, landmark))
+        return CLOCK_LATER;
+    fingerprint_probe_also(&c->vcpu->vm->memory, landmark, words.va, words.count);
+    return CLOCK_CHOSEN;
+}
+
 static enum clock_choice choose(struct clock *c, const struct clock_host *host,
                                 struct landmark *landmark, struct vcpu_exit *exit, struct err *e)
 {
@@ -183,7 +205,7 @@ static enum clock_choice choose(struct clock *c, const struct clock_host *host,
     enum clock_choice choice;
 
     if (vcpu_cpl(vcpu) == 3 || host->hurry || is_waiting(vcpu, host, exit, &choice, e))
-        return clock_choose_near(c, host, landmark, exit, e);
+        return choose_in_loop(c, host, landmark, exit, e);
     if (choice != CLOCK_LATER || patches_itself(host->hook, vcpu->regs->rip))
         return choice;
     /* Where a function that is called rarely returns to, if one returns soon. */

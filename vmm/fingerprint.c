@@ -116,6 +116,18 @@ void fingerprint_take(struct vcpu *vcpu, const struct kvm_regs *regs, const stru
     take_probes(m, regs, sregs, out);
 }
 
+void fingerprint_probe_also(const struct guest_memory *m, struct landmark *l, const uint64_t *va,
+                            unsigned count)
+{
+    const struct landmark before = *l;
+
+    l->probes = 0;
+    for (unsigned i = 0; i < count; i++)
+        add_probe(m, l, va[i]);
+    for (unsigned i = 0; i < before.probes; i++)
+        add_probe(m, l, before.probe[i].va);
+}
+
 bool fingerprint_matches(struct vcpu *vcpu, const struct kvm_regs *regs,
                          const struct kvm_sregs *sregs, const struct landmark *l)
 {

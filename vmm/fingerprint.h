@@ -6,13 +6,18 @@
 
 /*
  * What tells two passes of the same instruction apart: registers, x87/SSE state, the stack, and the
- * memory that the code ahead works on. A loop whose counter lives in memory only has equal registers
- * at every pass.
+ * memory that the code ahead works on. A loop whose counter lives in memory only has equal
+ * registers at every pass.
  */
 
 /* Describe the state at regs (those of the vCPU, or those in an exception frame of user code). */
-void fingerprint_take(struct vcpu *vcpu, const struct kvm_regs *regs,
-                      const struct kvm_sregs *sregs, struct landmark *out);
+void fingerprint_take(struct vcpu *vcpu, const struct kvm_regs *regs, const struct kvm_sregs *sregs,
+                      struct landmark *out);
+
+/* Have the landmark, which was taken here, hold these words too. Where it is full, they replace
+ * what it had. */
+void fingerprint_probe_also(const struct guest_memory *m, struct landmark *l, const uint64_t *va,
+                            unsigned count);
 
 /* Whether the vCPU, with these registers, is where the landmark was taken. */
 bool fingerprint_matches(struct vcpu *vcpu, const struct kvm_regs *regs,
