@@ -158,7 +158,17 @@ static void resume(struct recording_writer *w, const uint8_t *header, const stru
         w->epochs++;
 }
 
-/* From header to header to the end mark. */
+/* The header at `at`; false when none can be there, or its block is cut off. */
+static bool read_header(const struct recording_writer *w, uint64_t at, uint64_t size,
+                        uint8_t header[BLOCK_HEADER_BYTES], struct block_header *h)
+{
+    return size - at >= BLOCK_HEADER_BYTES &&
+           pread(w->fd, header, BLOCK_HEADER_BYTES, (off_t)at) == BLOCK_HEADER_BYTES &&
+           block_header_decode(h, header) && !block_header_fault(h) &&
+           h->stored_len <= size - at - BLOCK_HEADER_BYTES;
+}
+
+/* From header to header to the end mark, w->reopened_size. */
 static int resume_all(struct recording_writer *w, struct end_record *end, struct err *e)
 {
     uint8_t header[BLOCK_HEADER_BYTES], raw[END_RAW_BYTES];
@@ -166,8 +176,7 @@ static int resume_all(struct recording_writer *w, struct end_record *end, struct
     struct block_header h = {0};
 
     for (uint32_t ordinal = 0; at < w->reopened_size; ordinal++) {
-        if (pread(w->fd, header, sizeof header, (off_t)at) != sizeof header ||
-            !block_header_decode(&h, header) || block_header_fault(&h) || h.ordinal != ordinal)
+        if (!read_header(w, at, w->reopened_size, header, &h) || h.ordinal != ordinal)
             return not_finished(w->path, e);
         resume(w, header, &h);
         at += BLOCK_HEADER_BYTES + (uint64_t)h.stored_len;
@@ -177,6 +186,26 @@ static int resume_all(struct recording_writer *w, struct end_record *end, struct
         return not_finished(w->path, e);
     end_record_decode(end, raw);
     return 0;
+}
+
+/* Cut off what an addition that was interrupted has left behind the last end mark, as readers pass
+ * over it. Returns the size then. */
+static uint64_t cut_remains(const struct recording_writer *w, uint64_t size)
+{
+    const uint64_t end_bytes = BLOCK_HEADER_BYTES + END_RAW_BYTES;
+    uint8_t header[BLOCK_HEADER_BYTES];
+    uint64_t at = FILE_HEADER_BYTES, finished = 0;
+    struct block_header h;
+
+    if (size < at + end_bytes ||
+        (read_header(w, size - end_bytes, size, header, &h) && h.type == BLOCK_END))
+        return size;
+    while (read_header(w, at, size, header, &h)) {
+        at += BLOCK_HEADER_BYTES + (uint64_t)h.stored_len;
+        if (h.type == BLOCK_END)
+            finished = at;
+    }
+    return finished && ftruncate(w->fd, (off_t)finished) == 0 ? finished : size;
 }
 
 struct recording_writer *writer_reopen(const char *path, struct end_record *end, struct err *e)
@@ -197,9 +226,13 @@ struct recording_writer *writer_reopen(const char *path, struct end_record *end,
     else if (pread(w->fd, header, sizeof header, 0) != sizeof header ||
              memcmp(header, expected, sizeof header))
         not_finished(path, e);
-    else
-        w->queue = block_queue_start(w->fd, w->path, (uint64_t)size, e);
-    w->reopened_size = size > 0 ? (uint64_t)size : 0;
+    else {
+        w->reopened_size = cut_remains(w, (uint64_t)size);
+        if (lseek(w->fd, (off_t)w->reopened_size, SEEK_SET) >= 0)
+            w->queue = block_queue_start(w->fd, w->path, w->reopened_size, e);
+        else
+            system_error(e, "write to", path);
+    }
     if (!w->queue || resume_all(w, end, e) < 0) {
         release(w);
         return NULL;

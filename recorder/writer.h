@@ -35,7 +35,8 @@ struct recording_writer *writer_create(const char *path, bool overwrite, struct 
 /*
  * Open a finished recording to add to its streams and chunks; go on with writer_put. Its end must
  * be said again (writer_finish); *end is what it was. Until then, and when anything fails, readers
- * find the recording as it was. NULL: it is not finished, damaged, not writable, or being written.
+ * find the recording as it was. What is left of an addition that was interrupted goes. NULL: it is
+ * not finished, damaged, not writable, or being written.
  */
 struct recording_writer *writer_reopen(const char *path, struct end_record *end, struct err *e);
 

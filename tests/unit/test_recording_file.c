@@ -182,6 +182,15 @@ static void test_additions(void **state)
     for (size_t len = first.len; len < third.len; len++) {
         spill(other, third.data, len);
         expect_epochs(other, len < second.len ? 3 : 5);
+        /* And can be added to anew. */
+        if (len % 7)
+            continue;
+        struct recording_writer *again = writer_reopen(other, &end, &e);
+        if (!again)
+            fail_msg("%s", e.text);
+        assert_int_equal(put_epoch(again, len < second.len ? 4 : 6, 5, &e), 0);
+        assert_int_equal(writer_finish(again, end.reason_code, end.reason, &e), 0);
+        expect_epochs(other, len < second.len ? 4 : 6);
     }
 
     /* One that gives up leaves the file as it was. */
