@@ -97,6 +97,23 @@ static bool is_zero(const uint8_t *p, size_t len)
     return p[0] == 0 && memcmp(p, p + 1, len - 1) == 0;
 }
 
+/* The length is part of what is hashed, so pieces of different lengths do not meet. */
+static XXH128_hash_t hash_of(const struct chunk_store *s, const void *data, size_t len)
+{
+    return XXH3_128bits_withSeed(data, len, s->seed + len);
+}
+
+/* The next chunk, whose slot this is. */
+static void enter(struct chunk_store *s, uint32_t *slot, XXH128_hash_t hash)
+{
+    if (s->stored == s->hashes_cap)
+        grow_hashes(s);
+    s->hashes[s->stored++] = hash;
+    *slot = (uint32_t)s->stored;
+    if (s->stored > s->slot_count / 4 * 3)
+        grow_slots(s);
+}
+
 uint64_t chunks_add_piece(struct chunk_store *s, const void *data, size_t len)
 {
     assert(len >= 1 && len <= CHUNK_MAX_BYTES);
@@ -104,8 +121,7 @@ uint64_t chunks_add_piece(struct chunk_store *s, const void *data, size_t len)
     if (len == CHUNK_MAX_BYTES && is_zero(data, len))
         return CHUNK_ZERO_PAGE;
 
-    /* The length is part of what is hashed, so pieces of different lengths do not meet. */
-    XXH128_hash_t hash = XXH3_128bits_withSeed(data, len, s->seed + len);
+    const XXH128_hash_t hash = hash_of(s, data, len);
     uint32_t *slot = find_slot(s, hash);
     if (*slot)
         return *slot;
@@ -114,13 +130,16 @@ uint64_t chunks_add_piece(struct chunk_store *s, const void *data, size_t len)
     if (!id)
         return CHUNK_ZERO_PAGE;
     assert(id == s->stored + 1);
-    if (s->stored == s->hashes_cap)
-        grow_hashes(s);
-    s->hashes[s->stored++] = hash;
-    *slot = (uint32_t)id;
-    if (s->stored > s->slot_count / 4 * 3)
-        grow_slots(s);
+    enter(s, slot, hash);
     return id;
+}
+
+void chunks_know(struct chunk_store *s, const void *data, size_t len)
+{
+    const XXH128_hash_t hash = hash_of(s, data, len);
+
+    assert(!s->added && len >= 1 && len <= CHUNK_MAX_BYTES);
+    enter(s, find_slot(s, hash), hash);
 }
 
 uint64_t chunks_add(struct chunk_store *s, const void *page)

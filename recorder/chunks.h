@@ -32,7 +32,11 @@ uint64_t chunks_add(struct chunk_store *s, const void *page);
  */
 uint64_t chunks_add_piece(struct chunk_store *s, const void *data, size_t len);
 
-/* How many chunks were asked to be added, and how many of them were stored. */
+/* Enter a chunk that a recording which is added to has already: the next one by its number, from 1
+ * on. All of them come before any other call. */
+void chunks_know(struct chunk_store *s, const void *data, size_t len);
+
+/* How many chunks were asked to be added, and how many there are, known ones included. */
 uint64_t chunks_added(const struct chunk_store *s);
 uint64_t chunks_stored(const struct chunk_store *s);
 

@@ -18,6 +18,8 @@ static inline unsigned stream_of(unsigned vcpu, enum stream_kind kind)
     return vcpu * STREAM_KINDS + kind;
 }
 
+/* Snapshots (recorder/snapshot.h), in no order. Not needed to replay. */
+#define STREAM_SNAPSHOTS 59
 /* The machine before its first instruction: for every page of RAM that is not zero svarint(GFN -
  * last GFN - 1), svarint(chunk number - last chunk number - 1); both start at -1. */
 #define STREAM_IMAGE 60
@@ -35,7 +37,7 @@ static inline unsigned stream_of(unsigned vcpu, enum stream_kind kind)
  * varint(RIP), varint(CPL), varint(exits), varint(ns). Not needed to replay. */
 #define STREAM_LANDINGS 63
 
-_Static_assert(MAX_VCPUS * STREAM_KINDS <= STREAM_IMAGE && STREAM_LANDINGS < STREAM_COUNT,
+_Static_assert(MAX_VCPUS * STREAM_KINDS <= STREAM_SNAPSHOTS && STREAM_LANDINGS < STREAM_COUNT,
                "streams do not overlap");
 
 #endif

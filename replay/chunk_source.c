@@ -120,3 +120,23 @@ int chunk_read(struct chunk_source *s, uint64_t id, void *page, size_t *len, str
     memset((uint8_t *)page + *len, 0, CHUNK_MAX_BYTES - *len);
     return 0;
 }
+
+static int by_chunk(const void *a, const void *b)
+{
+    const struct page_chunk *x = a, *y = b;
+
+    return (x->chunk > y->chunk) - (x->chunk < y->chunk);
+}
+
+int chunk_read_pages(struct chunk_source *s, struct page_chunk *list, size_t count, uint8_t *memory,
+                     struct err *e)
+{
+    size_t len;
+
+    qsort(list, count, sizeof *list, by_chunk);
+    for (size_t i = 0; i < count; i++)
+        if (chunk_read(s, list[i].chunk, memory + (uint64_t)list[i].page * CHUNK_MAX_BYTES, &len,
+                       e) < 0)
+            return -1;
+    return 0;
+}

@@ -25,4 +25,16 @@ void chunk_source_close(struct chunk_source *s);
  */
 int chunk_read(struct chunk_source *s, uint64_t id, void *page, size_t *len, struct err *e);
 
+/* A page of memory, and the chunk that it is. */
+struct page_chunk {
+    uint32_t page, chunk;
+};
+
+/*
+ * Read many pages, to memory + page * CHUNK_MAX_BYTES. In the order of the file, which is many
+ * times as fast where their own is another; so `list` comes back in another order.
+ */
+int chunk_read_pages(struct chunk_source *s, struct page_chunk *list, size_t count, uint8_t *memory,
+                     struct err *e);
+
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "recorder/event.h"
+#include "recorder/snapshot.h"
 #include "recorder/streams.h"
 #include "replay/chunk_source.h"
 #include "replay/landings.h"
@@ -107,26 +108,9 @@ int player_run(struct player *p, uint64_t until, struct err *e);
  */
 int player_step(struct player *p, struct err *e);
 
-/*
- * The state of a replay but for the guest's memory, at any place where player_run() or
- * player_step() returned (not after player_interrupt()). Restoring one, with its memory, brings the
- * replay back.
- */
-struct player_mark {
-    struct vcpu_state cpu;
-    struct kvm_vcpu_events events;
-    struct kvm_debugregs debug;
-    bool window, at_sync;
-    uint64_t at[STREAM_KINDS]; /* offsets in the streams */
-    struct sync_point last_sync;
-    struct event_codec codec;
-    uint64_t ordinal, tsc, branches;
-    struct gp_hook hook;
-    uint64_t outputs;
-    bool dlab, loopback;
-};
 /* Complete the instruction that exited last. */
 int player_finish_exit(struct player *p, struct err *e);
+/* Take down the state but for memory (recorder/snapshot.h), and bring it back. */
 int player_mark(struct player *p, struct player_mark *mark, struct err *e);
 int player_restore(struct player *p, const struct player_mark *mark, struct err *e);
 

@@ -32,13 +32,7 @@ int player_mark(struct player *p, struct player_mark *mark, struct err *e)
     };
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
         mark->at[kind] = stream_tell(cpu->stream[kind]);
-    if (vcpu_complete(vcpu, e) < 0 || vcpu_state_get(vcpu, &mark->cpu, e) < 0)
-        return -1;
-    if (ioctl(vcpu->fd, KVM_GET_VCPU_EVENTS, &mark->events) < 0 ||
-        ioctl(vcpu->fd, KVM_GET_DEBUGREGS, &mark->debug) < 0)
-        return err_set(e, STATUS_ERROR, "cannot read the vCPU's state: %s", strerror(errno));
-    mark->events.flags &= KVM_VCPUEVENT_VALID_NMI_PENDING | KVM_VCPUEVENT_VALID_SHADOW;
-    return 0;
+    return vcpu_complete(vcpu, e) < 0 || mark_get_vcpu(vcpu, mark, e) < 0 ? -1 : 0;
 }
 
 int player_restore(struct player *p, const struct player_mark *mark, struct err *e)

@@ -1,0 +1,100 @@
+#ifndef RECORDER_SNAPSHOT_H
+#define RECORDER_SNAPSHOT_H
+
+#include <linux/kvm.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/err.h"
+#include "recorder/event.h"
+#include "recorder/streams.h"
+#include "vmm/vcpu_state.h"
+
+/*
+ * A snapshot in a recording: the state of the machine at a sync point, before the events there.
+ * A replay may begin at one, and its timeline takes them as checkpoints.
+ *
+ * Each is one record of STREAM_SNAPSHOTS, after the varint number of its bytes:
+ *
+ *   u8 length, name
+ *   varint chunks that the recording got for it
+ *   the mark, all of it (snapshot.c)
+ *   pages: varint number of runs, varint number of pages; for each run
+ *     varint  page - first one behind the last run (at first 0)
+ *     varint  pages in the run * 2, + 1 when all of them are the same chunk
+ *     svarint chunk - chunk behind the last one (at first 0)
+ *   varint length, bytes of `live`
+ *
+ * Pages are counted in the RAM there is, without the hole below 4 GiB.
+ */
+
+/*
+ * The state of a replay but for the guest's memory, at any place where player_run() or
+ * player_step() returned (not after player_interrupt()). Restoring one, with its memory, brings the
+ * replay back.
+ */
+struct player_mark {
+    struct vcpu_state cpu;
+    struct kvm_vcpu_events events;
+    struct kvm_debugregs debug;
+    bool window, at_sync;
+    uint64_t at[STREAM_KINDS]; /* offsets in the streams */
+    struct sync_point last_sync;
+    struct event_codec codec;
+    uint64_t ordinal, tsc, branches;
+    struct gp_hook hook;
+    uint64_t outputs;
+    bool dlab, loopback;
+};
+
+/* Pages one behind the other, in chunks one behind the other, or all in the same one. */
+struct page_run {
+    uint32_t page, count, chunk;
+    bool same;
+};
+
+#define SNAPSHOT_NAME_MAX  63u
+#define SNAPSHOT_MAX_BYTES (256u << 20) /* of a record: what bounds a reader's memory */
+#define SNAPSHOTS_MAX      65536u       /* in a recording, for the same reason */
+/* Name, number of chunks, mark and the numbers of runs and pages take less. */
+#define SNAPSHOT_HEAD_MAX 4096u
+
+struct snapshot {
+    char name[SNAPSHOT_NAME_MAX + 1];
+    uint64_t new_chunks;
+    struct player_mark mark;
+    /* The pages that differ from the initial image, in ascending order. */
+    struct page_run *runs;
+    size_t run_count, run_capacity;
+    uint64_t pages;    /* in all of them */
+    struct bytes live; /* devices and disks, for going live from here; may be empty */
+};
+
+/* 1 to SNAPSHOT_NAME_MAX letters, digits or '.', '_', '+', '-'. */
+bool snapshot_name_valid(const char *name);
+
+/* Enter a page, behind all that were entered. Out of memory: the process aborts. */
+void snapshot_add_page(struct snapshot *s, uint32_t page, uint32_t chunk);
+/* The chunk of a page; false when it is that of the initial image. */
+bool snapshot_find_page(const struct snapshot *s, uint32_t page, uint32_t *chunk);
+void snapshot_free(struct snapshot *s);
+
+/* The vCPU's part of a mark, of a vCPU whose last instruction is complete; the rest is the
+ * caller's. */
+int mark_get_vcpu(struct vcpu *vcpu, struct player_mark *mark, struct err *e);
+
+/* Append the record, its length included. The mark must be at a sync point, not the 0th. */
+void snapshot_encode(struct bytes *out, const struct snapshot *s);
+
+/*
+ * Decode what the record says of itself, up to the numbers of runs and pages: runs and live stay
+ * empty. Or all of it. The cursor begins behind the record's length; the whole record must be in
+ * it, but for the head. False when it makes no sense; s is then empty. What only the recording can
+ * tell (whether there are such pages, chunks and stream offsets) is the caller's to check.
+ */
+bool snapshot_decode_head(struct cursor *in, struct snapshot *s, uint64_t *runs);
+bool snapshot_decode(struct cursor *in, struct snapshot *s);
+
+#endif

@@ -1,0 +1,305 @@
+#include "replay/snapshots.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "replay/chunk_source.h"
+#include "replay/stream_reader.h"
+
+static int bad(const struct recording *r, const char *what, struct err *e)
+{
+    return err_set(e, STATUS_BAD_RECORDING, "%s is damaged: %s", recording_path(r), what);
+}
+
+/* ---- the list ---- */
+
+/* What a mark says of the recording must be in it. */
+static bool fits(const struct recording *r, const struct snapshot *s)
+{
+    for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
+        if (s->mark.at[kind] > recording_stream_length(r, stream_of(0, kind)))
+            return false;
+    return s->new_chunks <= recording_chunks(r);
+}
+
+static int load_entry(struct snapshot_entry *entry, const struct recording *r,
+                      struct stream_reader *in, struct err *e)
+{
+    struct snapshot s;
+    uint64_t runs;
+    size_t got;
+
+    *entry = (struct snapshot_entry){.len = stream_varint(in)};
+    entry->offset = stream_tell(in);
+    if (stream_bad(in))
+        return stream_error(in, e);
+    if (entry->len > SNAPSHOT_MAX_BYTES || entry->len > stream_left(in))
+        return bad(r, "a snapshot ends behind its stream", e);
+    const uint8_t *data = stream_peek(in, SNAPSHOT_HEAD_MAX, &got);
+    if (stream_bad(in))
+        return stream_error(in, e);
+    struct cursor c = cursor_of(data, got < entry->len ? got : (size_t)entry->len);
+    if (!snapshot_decode_head(&c, &s, &runs) || !fits(r, &s))
+        return bad(r, "a snapshot makes no sense", e);
+    memcpy(entry->name, s.name, sizeof entry->name);
+    entry->ordinal = s.mark.ordinal;
+    entry->tsc = s.mark.tsc;
+    entry->pages = s.pages;
+    entry->new_chunks = s.new_chunks;
+    stream_skip(in, entry->len);
+    return stream_error(in, e);
+}
+
+int snapshot_list_load(struct snapshot_list *list, const struct recording *r, struct err *e)
+{
+    struct stream_reader *in = stream_open(r, STREAM_SNAPSHOTS, e);
+    size_t capacity = 0;
+    int rc = in ? 0 : -1;
+
+    *list = (struct snapshot_list){0};
+    while (rc == 0 && stream_left(in)) {
+        if (list->count == SNAPSHOTS_MAX) {
+            rc = bad(r, "it has too many snapshots", e);
+            break;
+        }
+        if (list->count == capacity) {
+            capacity = capacity ? 2 * capacity : 16;
+            struct snapshot_entry *at = realloc(list->at, capacity * sizeof *at);
+            if (!at) {
+                rc = err_set(e, STATUS_ERROR, "out of memory");
+                break;
+            }
+            list->at = at;
+        }
+        rc = load_entry(&list->at[list->count], r, in, e);
+        list->count += rc == 0;
+    }
+    stream_close(in);
+    if (rc < 0)
+        snapshot_list_free(list);
+    return rc;
+}
+
+void snapshot_list_free(struct snapshot_list *list)
+{
+    free(list->at);
+    *list = (struct snapshot_list){0};
+}
+
+static const struct snapshot_entry *find(const struct snapshot_list *list, const char *name)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (!strcmp(list->at[i].name, name))
+            return &list->at[i];
+    return NULL;
+}
+
+const struct snapshot_entry *snapshot_list_find(const struct snapshot_list *list,
+                                                const struct recording *r, const char *name,
+                                                struct err *e)
+{
+    const struct snapshot_entry *entry = find(list, name);
+    char names[512] = "";
+    size_t len = 0;
+
+    if (entry)
+        return entry;
+    for (size_t i = 0; i < list->count; i++) {
+        if (len + SNAPSHOT_NAME_MAX + 8 > sizeof names) {
+            snprintf(names + len, sizeof names - len, ", ...");
+            break;
+        }
+        len += (size_t)snprintf(names + len, sizeof names - len, "%s%s", i ? ", " : "",
+                                list->at[i].name);
+    }
+    if (list->count)
+        err_set(e, STATUS_ERROR, "%.300s has no snapshot '%s'; it has: %s", recording_path(r), name,
+                names);
+    else
+        err_set(e, STATUS_ERROR, "%.300s has no snapshots; dittovm snapshot makes one",
+                recording_path(r));
+    return NULL;
+}
+
+const struct snapshot_entry *snapshot_list_before(const struct snapshot_list *list,
+                                                  uint64_t ordinal)
+{
+    const struct snapshot_entry *best = NULL;
+
+    for (size_t i = 0; i < list->count; i++)
+        if (list->at[i].ordinal <= ordinal && (!best || list->at[i].ordinal > best->ordinal))
+            best = &list->at[i];
+    return best;
+}
+
+void snapshot_list_new_name(const struct snapshot_list *list, char name[SNAPSHOT_NAME_MAX + 1])
+{
+    uint64_t number, last = 0;
+
+    for (size_t i = 0; i < list->count; i++)
+        if (parse_number(list->at[i].name, UINT64_MAX - 1, &number) == 0 && number > last)
+            last = number;
+    snprintf(name, SNAPSHOT_NAME_MAX + 1, "%" PRIu64, last + 1);
+}
+
+uint64_t snapshot_entry_bytes(const struct snapshot_entry *entry)
+{
+    return entry->len + entry->new_chunks * CHUNK_MAX_BYTES;
+}
+
+/* ---- one of them ---- */
+
+int snapshot_read(const struct recording *r, const struct snapshot_entry *entry, uint64_t pages,
+                  struct snapshot *s, struct err *e)
+{
+    struct stream_reader *in = stream_open(r, STREAM_SNAPSHOTS, e);
+    uint8_t *data = malloc(entry->len);
+    int rc = 0;
+
+    *s = (struct snapshot){0};
+    if (in && !data)
+        err_set(e, STATUS_ERROR, "out of memory");
+    if (!in || !data) {
+        stream_close(in);
+        free(data);
+        return -1;
+    }
+    stream_seek(in, entry->offset);
+    if (stream_read(in, data, entry->len) < 0) {
+        rc = stream_error(in, e);
+    } else {
+        struct cursor c = cursor_of(data, entry->len);
+        if (!snapshot_decode(&c, s))
+            rc = bad(r, "a snapshot makes no sense", e);
+    }
+    for (size_t i = 0; rc == 0 && i < s->run_count; i++) {
+        const struct page_run *run = &s->runs[i];
+        const uint64_t last = run->chunk + (run->same ? 0ull : run->count - 1);
+        if ((uint64_t)run->page + run->count > pages || last > recording_chunks(r))
+            rc = bad(r, "a snapshot has pages that there are not", e);
+    }
+    if (rc < 0)
+        snapshot_free(s);
+    free(data);
+    stream_close(in);
+    return rc;
+}
+
+static int load_pages(struct player *p, const struct snapshot *s, struct err *e)
+{
+    struct page_chunk *list = calloc(s->pages + 1, sizeof *list);
+    size_t count = 0;
+
+    if (!list)
+        return err_set(e, STATUS_ERROR, "out of memory");
+    for (size_t i = 0; i < s->run_count; i++) {
+        const struct page_run *run = &s->runs[i];
+        for (uint32_t n = 0; n < run->count; n++)
+            list[count++] = (struct page_chunk){run->page + n, run->chunk + (run->same ? 0 : n)};
+    }
+    int rc = chunk_read_pages(p->chunks, list, count, p->vm.memory.host, e);
+    free(list);
+    return rc;
+}
+
+int snapshot_enter(struct player *p, const struct snapshot_entry *entry, struct err *e)
+{
+    struct snapshot s;
+    int rc = snapshot_read(p->recording, entry, p->vm.memory.size / PAGE_BYTES, &s, e);
+
+    assert(p->cpu.ordinal == 0 && !p->vm.memory.marked);
+    if (rc == 0)
+        rc = load_pages(p, &s, e);
+    if (rc == 0)
+        rc = player_restore(p, &s.mark, e);
+    snapshot_free(&s);
+    return rc;
+}
+
+int snapshot_take(struct player *p, struct chunk_store *chunks, struct snapshot *s, struct err *e)
+{
+    const struct guest_memory *m = &p->vm.memory;
+    const uint64_t before = chunks_stored(chunks);
+    uint32_t *image = player_image(p, e);
+
+    assert(p->cpu.at_sync && p->cpu.ordinal);
+    if (!image || player_mark(p, &s->mark, e) < 0) {
+        free(image);
+        return -1;
+    }
+    /* Pages of the image were all touched when it was loaded. */
+    for (uint64_t start = 0, end; guest_memory_touched(m, &start, &end); start = end) {
+        for (uint64_t at = start; at < end; at += PAGE_BYTES) {
+            const uint32_t page = (uint32_t)(at / PAGE_BYTES);
+            const uint32_t chunk = (uint32_t)chunks_add(chunks, m->host + at);
+            if (chunk != image[page])
+                snapshot_add_page(s, page, chunk);
+        }
+    }
+    s->new_chunks = chunks_stored(chunks) - before;
+    free(image);
+    return 0;
+}
+
+int snapshot_know_chunks(struct chunk_store *chunks, const struct recording *r, struct err *e)
+{
+    struct chunk_source *source = chunk_source_open(r, e);
+    uint8_t page[CHUNK_MAX_BYTES];
+    int rc = source ? 0 : -1;
+    size_t len;
+
+    for (uint64_t id = 1; rc == 0 && id <= recording_chunks(r); id++) {
+        rc = chunk_read(source, id, page, &len, e);
+        if (rc == 0)
+            chunks_know(chunks, page, len);
+    }
+    if (source)
+        chunk_source_close(source);
+    return rc;
+}
+
+int recording_last_sync(const struct recording *r, uint64_t *ordinal, struct err *e)
+{
+    struct stream_reader *in = stream_open(r, stream_of(0, STREAM_SYNCS), e);
+    struct sync_point last = {0}, sync;
+    int rc = in ? 0 : -1;
+    size_t got;
+
+    *ordinal = 0;
+    while (rc == 0 && stream_left(in)) {
+        const uint8_t *data = stream_peek(in, SYNC_MAX_BYTES, &got);
+        struct cursor c = cursor_of(data, data ? got : 0);
+        if (stream_bad(in))
+            rc = stream_error(in, e);
+        else if (!sync_decode(&c, &last, &sync))
+            rc = bad(r, "a sync point makes no sense", e);
+        else
+            stream_skip(in, got - cursor_left(&c));
+        *ordinal += rc == 0;
+    }
+    stream_close(in);
+    return rc;
+}
+
+/* ---- as users say it ---- */
+
+int snapshot_place_parse(const char *text, struct snapshot_place *place, struct err *e)
+{
+    const char *at = strrchr(text, '@');
+    size_t len = strlen(text);
+
+    *place = (struct snapshot_place){0};
+    if (at && access(text, F_OK) != 0 && snapshot_name_valid(at + 1)) {
+        len = (size_t)(at - text);
+        strcpy(place->name, at + 1);
+    }
+    if (len >= sizeof place->path)
+        return err_set(e, STATUS_USAGE, "the name of the recording is too long");
+    memcpy(place->path, text, len);
+    return 0;
+}

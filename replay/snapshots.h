@@ -1,0 +1,72 @@
+#ifndef REPLAY_SNAPSHOTS_H
+#define REPLAY_SNAPSHOTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "recorder/chunks.h"
+#include "recorder/snapshot.h"
+#include "replay/player.h"
+#include "replay/reader.h"
+
+/* The snapshots of a recording: finding them, beginning a replay at one, taking one. */
+
+struct snapshot_entry {
+    char name[SNAPSHOT_NAME_MAX + 1];
+    uint64_t ordinal;    /* of the sync point where it is */
+    uint64_t tsc;        /* of the guest's last RDTSC before it, ns; 0: there was none */
+    uint64_t pages;      /* that differ from the machine's beginning */
+    uint64_t new_chunks; /* of these, those that the recording did not have before */
+    uint64_t offset;     /* of its record in STREAM_SNAPSHOTS, behind the length */
+    uint64_t len;
+};
+
+struct snapshot_list {
+    struct snapshot_entry *at; /* in the order in which they were made */
+    size_t count;
+};
+
+/* Find what snapshots a recording has; -1 when they make no sense. */
+int snapshot_list_load(struct snapshot_list *list, const struct recording *r, struct err *e);
+void snapshot_list_free(struct snapshot_list *list);
+
+/* NULL, with an error that lists the names there are. */
+const struct snapshot_entry *snapshot_list_find(const struct snapshot_list *list,
+                                                const struct recording *r, const char *name,
+                                                struct err *e);
+/* The last one at or before a sync point, or NULL. */
+const struct snapshot_entry *snapshot_list_before(const struct snapshot_list *list,
+                                                  uint64_t ordinal);
+/* A number that is no snapshot's name yet, as its name. */
+void snapshot_list_new_name(const struct snapshot_list *list, char name[SNAPSHOT_NAME_MAX + 1]);
+
+/* Bytes in the recording that are there for it, before compression. */
+uint64_t snapshot_entry_bytes(const struct snapshot_entry *entry);
+
+/* The whole of a snapshot (the caller frees it), of a machine with so many pages of RAM. */
+int snapshot_read(const struct recording *r, const struct snapshot_entry *entry, uint64_t pages,
+                  struct snapshot *s, struct err *e);
+
+/* Bring a replay to a snapshot from its beginning (player_open()), the only place whose memory it
+ * fits to. */
+int snapshot_enter(struct player *p, const struct snapshot_entry *entry, struct err *e);
+
+/* Take one where the replay stands, which is a sync point, before the events there. Pages go into
+ * the store, which knows all chunks of the recording; its name is the caller's. */
+int snapshot_take(struct player *p, struct chunk_store *chunks, struct snapshot *s, struct err *e);
+
+/* Have a store know every chunk of the recording. */
+int snapshot_know_chunks(struct chunk_store *chunks, const struct recording *r, struct err *e);
+
+/* How many sync points a recording has. */
+int recording_last_sync(const struct recording *r, uint64_t *ordinal, struct err *e);
+
+/* "REC" or "REC@NAME", as users say it. A file that is called so comes first. */
+struct snapshot_place {
+    char path[4096];
+    char name[SNAPSHOT_NAME_MAX + 1]; /* "": none */
+};
+int snapshot_place_parse(const char *text, struct snapshot_place *place, struct err *e);
+
+#endif
