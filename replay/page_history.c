@@ -202,18 +202,86 @@ int page_history_take(struct page_history *h, struct moment *now, struct moment 
     return 0;
 }
 
-/* A page as it was at a moment. */
-static int fetch(const struct page_history *h, uint64_t page, const struct moment *at, uint8_t *out,
-                 struct err *e)
+void page_history_enter(struct page_history *h, struct moment *moment, struct moment *before)
+{
+    const void *image = moment->image;
+
+    assert(image);
+    *moment = (struct moment){.image = image};
+    link_behind(h, before, moment);
+}
+
+/* The moment whose image this one builds on. */
+static const struct moment *image_of(const struct moment *m)
+{
+    while (m->earlier && !m->image)
+        m = m->earlier;
+    return m;
+}
+
+/* A page as it was at a moment, if it was written since that of its image, `base`. */
+static const struct page_version *version_at(const struct page_history *h, uint64_t page,
+                                             const struct moment *at, const struct moment *base)
 {
     const struct page_version *v = h->newest[page];
 
     while (v && v->moment->rank > at->rank)
         v = v->older;
-    if (!v)
-        return h->source->initial(h->source, page, out, e);
-    memcpy(out, v->bytes, PAGE_BYTES);
-    return 0;
+    return v && v->moment->rank > base->rank ? v : NULL;
+}
+
+/* Bring the pages in h->written to a moment. */
+static int load_written(struct page_history *h, const struct moment *to, struct err *e)
+{
+    const struct moment *base = image_of(to);
+    uint32_t *pages = NULL; /* that are the image's */
+    size_t count = 0, capacity = 0;
+
+    for (uint64_t page = 0; next_bit(h, h->written, &page); page++) {
+        const struct page_version *v = version_at(h, page, to, base);
+        if (v) {
+            memcpy(page_at(h, page), v->bytes, PAGE_BYTES);
+            continue;
+        }
+        if (count == capacity) {
+            capacity = capacity ? 2 * capacity : 1024;
+            uint32_t *more = realloc(pages, capacity * sizeof *pages);
+            if (!more) {
+                free(pages);
+                return no_memory(e);
+            }
+            pages = more;
+        }
+        pages[count++] = (uint32_t)page;
+    }
+    int rc = count ? h->source->load(h->source, base->image, pages, count, e) : 0;
+    free(pages);
+    return rc;
+}
+
+/* Pages that were written after `since`, up to a moment. */
+static void set_written(struct page_history *h, const struct moment *m, const struct moment *since)
+{
+    for (; m != since; m = m->earlier)
+        for (const struct page_version *v = m->pages; v; v = v->next)
+            set_bit(h->written, v->page);
+}
+
+/* Pages that may differ between two moments. */
+static void set_differing(struct page_history *h, const struct moment *low,
+                          const struct moment *high)
+{
+    const struct moment *low_base = image_of(low), *high_base = image_of(high);
+
+    if (low_base == high_base) {
+        set_written(h, high, low);
+        return;
+    }
+    set_written(h, low, low_base);
+    set_written(h, high, high_base);
+    h->source->differing(h->source, high_base->image, h->written);
+    if (low_base->image)
+        h->source->differing(h->source, low_base->image, h->written);
 }
 
 int page_history_restore(struct page_history *h, struct moment *to, struct err *e)
@@ -223,12 +291,9 @@ int page_history_restore(struct page_history *h, struct moment *to, struct err *
 
     if (collect(h, e) < 0)
         return -1;
-    for (const struct moment *m = high; m != low; m = m->earlier)
-        for (const struct page_version *v = m->pages; v; v = v->next)
-            set_bit(h->written, v->page);
-    for (uint64_t page = 0; next_bit(h, h->written, &page); page++)
-        if (fetch(h, page, to, page_at(h, page), e) < 0)
-            return -1;
+    set_differing(h, low, high);
+    if (load_written(h, to, e) < 0)
+        return -1;
     forget_written(h);
     h->base = to;
     return 0;
@@ -249,7 +314,7 @@ void page_history_drop(struct page_history *h, struct moment *moment)
 {
     struct moment *const later = moment->later;
 
-    assert(moment != h->first && moment->earlier);
+    assert(moment != h->first && moment->earlier && !moment->image);
     if (h->base == moment) {
         /* Memory is then that of the moment before, but for these pages too. */
         for (const struct page_version *v = moment->pages; v; v = v->next)
@@ -258,12 +323,12 @@ void page_history_drop(struct page_history *h, struct moment *moment)
     }
     for (struct page_version *v = moment->pages, *next; v; v = next) {
         next = v->next;
-        /* The newer one of the page, if it is the next moment's, hides it; otherwise it is what the
-         * next moment has. */
+        /* The newer one of the page, if it is the next moment's, hides it, as an image does;
+         * otherwise it is what the next moment has. */
         struct page_version *newer = NULL;
         for (struct page_version *n = h->newest[v->page]; n != v; n = n->older)
             newer = n;
-        if (!later || (newer && newer->moment == later)) {
+        if (!later || later->image || (newer && newer->moment == later)) {
             remove_version(h, v);
             continue;
         }

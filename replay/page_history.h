@@ -12,6 +12,9 @@
  * older page is found in the moment where it was last written, or else in the initial image. The
  * moments are in the order of the replay's time, not of their making: after going back, new ones
  * may come in between. Everything relies on a replay writing the same pages each time.
+ *
+ * A moment may have a whole image of its own, as the first one has the initial image: a snapshot,
+ * which nobody had to play to.
  */
 struct page_version;
 
@@ -20,13 +23,19 @@ struct moment {
     struct page_version *pages; /* its own */
     size_t count;
     uint64_t rank; /* grows with time; kept by the history */
+    /* Who has no image has that of the last moment before that has one, and what was written since.
+     * The first one's is the initial image, NULL. It belongs to the moment's owner. */
+    const void *image;
 };
 
 /* Where a history takes its pages from; a bit's number in a bitmap is the page's. */
 struct page_source {
     struct guest_memory *memory;
-    /* A page of the initial image. */
-    int (*initial)(struct page_source *s, uint64_t page, uint8_t out[PAGE_BYTES], struct err *e);
+    /* Bring these pages of memory to what they are in an image. */
+    int (*load)(struct page_source *s, const void *image, const uint32_t *pages, size_t count,
+                struct err *e);
+    /* Add the pages to the bitmap where this image may differ from the initial one. */
+    void (*differing)(struct page_source *s, const void *image, uint64_t *bitmap);
     /* Add the pages that were written since the last call to the bitmap. */
     int (*collect)(struct page_source *s, uint64_t *bitmap, struct err *e);
 };
@@ -55,13 +64,17 @@ void page_history_close(struct page_history *h);
  * taken at last, or a later one that was passed since. */
 int page_history_take(struct page_history *h, struct moment *now, struct moment *before,
                       struct err *e);
+/* Enter a moment with an image (of which `image` is set already) behind `before`. Memory need not
+ * have been there. */
+void page_history_enter(struct page_history *h, struct moment *moment, struct moment *before);
 /* Bring memory to a moment, earlier or later. */
 int page_history_restore(struct page_history *h, struct moment *to, struct err *e);
 /* Memory is that of a later moment now, by running on to it. */
 void page_history_pass(struct page_history *h, struct moment *moment);
 /* Bytes that are held for there being more than one moment. */
 uint64_t page_history_extra(const struct page_history *h);
-/* Forget a moment that is not the first: what later ones need of it passes on to them. */
+/* Forget a moment that is not the first and has no image: what later ones need of it passes on to
+ * them. */
 void page_history_drop(struct page_history *h, struct moment *moment);
 
 #endif

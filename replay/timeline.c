@@ -33,6 +33,12 @@ static void drop(struct timeline *t, struct checkpoint *c)
     free(c);
 }
 
+static void free_checkpoint(struct checkpoint *c)
+{
+    snapshot_free(&c->snapshot);
+    free(c);
+}
+
 /* ---- opening ---- */
 
 static struct timeline *timeline_of(struct page_source *s)
@@ -40,12 +46,34 @@ static struct timeline *timeline_of(struct page_source *s)
     return (struct timeline *)((char *)s - offsetof(struct timeline, source));
 }
 
-static int initial(struct page_source *s, uint64_t page, uint8_t out[PAGE_BYTES], struct err *e)
+static int load(struct page_source *s, const void *image, const uint32_t *pages, size_t count,
+                struct err *e)
 {
     struct timeline *t = timeline_of(s);
-    size_t len;
+    struct page_chunk *list = calloc(count, sizeof *list);
 
-    return chunk_read(t->player->chunks, t->image[page], out, &len, e);
+    if (!list)
+        return err_set(e, STATUS_ERROR, "out of memory");
+    for (size_t i = 0; i < count; i++) {
+        list[i] = (struct page_chunk){pages[i], t->image[pages[i]]};
+        if (image)
+            snapshot_find_page(image, pages[i], &list[i].chunk);
+    }
+    int rc = chunk_read_pages(t->player->chunks, list, count, s->memory->host, e);
+    free(list);
+    return rc;
+}
+
+static void differing(struct page_source *s, const void *image, uint64_t *bitmap)
+{
+    const struct snapshot *snapshot = image;
+
+    (void)s;
+    for (size_t i = 0; i < snapshot->run_count; i++) {
+        const struct page_run *r = &snapshot->runs[i];
+        for (uint64_t page = r->page; page < (uint64_t)r->page + r->count; page++)
+            bitmap[page / 64] |= 1ull << page % 64;
+    }
 }
 
 static int collect(struct page_source *s, uint64_t *bitmap, struct err *e)
@@ -57,7 +85,10 @@ int timeline_open(struct timeline *t, struct player *p, uint64_t budget, struct 
 {
     *t = (struct timeline){
         .player = p,
-        .source = {.memory = &p->vm.memory, .initial = initial, .collect = collect},
+        .source = {.memory = &p->vm.memory,
+                   .load = load,
+                   .differing = differing,
+                   .collect = collect},
         .here = &t->first,
         .budget = budget,
         .spacing_ns = SPACING_NS,
@@ -65,7 +96,8 @@ int timeline_open(struct timeline *t, struct player *p, uint64_t budget, struct 
     };
     t->first.steps = STEPS_UNKNOWN;
     t->image = player_image(p, e);
-    if (!t->image || player_mark(p, &t->first.mark, e) < 0 || vm_log_writes(&p->vm, true, e) < 0 ||
+    if (!t->image || snapshot_list_load(&t->snapshots, p->recording, e) < 0 ||
+        player_mark(p, &t->first.mark, e) < 0 || vm_log_writes(&p->vm, true, e) < 0 ||
         page_history_open(&t->history, &t->source, &t->first.moment, e) < 0) {
         timeline_close(t);
         return -1;
@@ -80,15 +112,14 @@ void timeline_close(struct timeline *t)
 
     if (!t->player)
         return;
-    if (t->history.source) {
-        t->here = &t->first;
-        t->target = NULL;
-        while (t->first.moment.later)
-            drop(t, checkpoint_of(t->first.moment.later));
-    }
     page_history_close(&t->history);
+    for (struct moment *m = t->first.moment.later, *later; m; m = later) {
+        later = m->later;
+        free_checkpoint(checkpoint_of(m));
+    }
     vm_log_writes(&t->player->vm, false, &ignored);
     t->player->pause = NULL;
+    snapshot_list_free(&t->snapshots);
     free(t->image);
     *t = (struct timeline){0};
 }
@@ -111,7 +142,7 @@ static struct checkpoint *least_useful(struct timeline *t)
 
     for (struct moment *m = t->first.moment.later; m; m = m->later) {
         struct checkpoint *c = checkpoint_of(m);
-        if (c == t->here || c == t->target || c->number)
+        if (c == t->here || c == t->target || c->number || m->image)
             continue;
         const double before = (double)checkpoint_of(m->earlier)->at_ns;
         const double after = (double)(m->later ? checkpoint_of(m->later)->at_ns : c->at_ns);
@@ -204,6 +235,53 @@ int timeline_restore(struct timeline *t, struct checkpoint *c, struct err *e)
     t->at_ns = c->at_ns;
     t->ran_ns = host_now_ns();
     return 0;
+}
+
+/* The snapshot as a checkpoint, the next one behind `before`. */
+static int enter_snapshot(struct timeline *t, const struct snapshot_entry *entry,
+                          struct checkpoint *before, struct err *e)
+{
+    const struct recording *r = t->player->recording;
+    struct checkpoint *c = calloc(1, sizeof *c);
+
+    if (!c)
+        return err_set(e, STATUS_ERROR, "out of memory");
+    if (snapshot_read(r, entry, t->player->vm.memory.size / PAGE_BYTES, &c->snapshot, e) < 0) {
+        free(c);
+        return -1;
+    }
+    bytes_free(&c->snapshot.live);
+    c->moment.image = &c->snapshot;
+    page_history_enter(&t->history, &c->moment, &before->moment);
+    c->mark = c->snapshot.mark;
+    c->steps = STEPS_UNKNOWN;
+    c->at_ns = before->at_ns;
+    if (c->moment.later)
+        checkpoint_of(c->moment.later)->steps = STEPS_UNKNOWN;
+    return 0;
+}
+
+/* The last checkpoint at or before a sync point, before the events there. */
+static struct checkpoint *last_before(const struct timeline *t, uint64_t ordinal)
+{
+    struct moment *m = t->history.last;
+
+    while (checkpoint_of(m)->mark.ordinal > ordinal ||
+           (checkpoint_of(m)->mark.ordinal == ordinal && !checkpoint_of(m)->mark.at_sync))
+        m = m->earlier;
+    return checkpoint_of(m);
+}
+
+int timeline_bring_in(struct timeline *t, uint64_t ordinal, struct err *e)
+{
+    const struct snapshot_entry *entry = snapshot_list_before(&t->snapshots, ordinal);
+
+    if (!entry || last_before(t, ordinal)->mark.ordinal >= entry->ordinal)
+        return 0;
+    /* Where we stand may be told from a checkpoint that is no longer the last one before it. */
+    if (t->steps && (t->steps == STEPS_UNKNOWN || !timeline_mark(t, t->steps, e)))
+        return t->steps == STEPS_UNKNOWN ? 0 : -1;
+    return enter_snapshot(t, entry, last_before(t, ordinal), e);
 }
 
 /* We stand where the next checkpoint is, or `steps` behind it. */
@@ -324,6 +402,16 @@ static bool was_passed(struct timeline *t, struct err *e)
     return false;
 }
 
+/* The sync point to run to at the most: none is to be passed that has a checkpoint, or behind which
+ * the next one is. `within` is between here and the next sync point. */
+static uint64_t next_stop(const struct timeline *t, const struct checkpoint *within)
+{
+    for (struct moment *m = t->here->moment.later; m; m = m->later)
+        if (checkpoint_of(m) != within && (!within || checkpoint_of(m)->mark.at_sync))
+            return checkpoint_of(m)->mark.ordinal;
+    return UINT64_MAX;
+}
+
 enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *e)
 {
     struct player *p = t->player;
@@ -338,13 +426,10 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
             return TIMELINE_FAILED;
         drop_on_the_way(t);
         struct checkpoint *within = next_within(t);
-        uint64_t limit =
-            p->cpu.ordinal + SLICE_SYNCS < until ? p->cpu.ordinal + SLICE_SYNCS : until;
-        if (!within && t->here->moment.later) {
-            const struct checkpoint *next = checkpoint_of(t->here->moment.later);
-            if (next->mark.ordinal < limit)
-                limit = next->mark.ordinal;
-        }
+        const uint64_t slice = p->cpu.ordinal + SLICE_SYNCS, next = next_stop(t, within);
+        uint64_t limit = slice < until ? slice : until;
+        if (next < limit)
+            limit = next;
         if (run_piece(t, limit, within, &arrived, e) < 0)
             return TIMELINE_FAILED;
         if (arrived) {
@@ -355,6 +440,8 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
                 return TIMELINE_BREAKPOINT;
             continue;
         }
+        if (!was_passed(t, e))
+            return TIMELINE_FAILED;
         struct moment *later = t->here->moment.later;
         if (p->cpu.at_sync && later && checkpoint_of(later)->mark.at_sync &&
             checkpoint_of(later)->mark.ordinal == p->cpu.ordinal)
@@ -487,14 +574,13 @@ enum timeline_stop timeline_step(struct timeline *t, struct err *e)
 enum timeline_stop timeline_seek(struct timeline *t, uint64_t ordinal, struct err *e)
 {
     struct player *p = t->player;
-    struct moment *m = t->history.last;
     struct timeline_stops stops;
 
-    while (checkpoint_of(m)->mark.ordinal > ordinal ||
-           (checkpoint_of(m)->mark.ordinal == ordinal && !checkpoint_of(m)->mark.at_sync))
-        m = m->earlier;
-    const bool ahead = checkpoint_of(m) == t->here && p->cpu.ordinal < ordinal;
-    if (!ahead && timeline_restore(t, checkpoint_of(m), e) < 0)
+    if (timeline_bring_in(t, ordinal, e) < 0)
+        return TIMELINE_FAILED;
+    struct checkpoint *const from = last_before(t, ordinal);
+    const bool ahead = from == t->here && p->cpu.ordinal < ordinal;
+    if (!ahead && timeline_restore(t, from, e) < 0)
         return TIMELINE_FAILED;
     if (timeline_detach(t, &stops, e) < 0)
         return TIMELINE_FAILED;

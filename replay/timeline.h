@@ -3,6 +3,7 @@
 
 #include "replay/page_history.h"
 #include "replay/player.h"
+#include "replay/snapshots.h"
 
 /*
  * Time travel in a replay: go to any place of it, forwards or backwards, by checkpoints.
@@ -11,6 +12,8 @@
  * is made; that is cheap, and needs no name for the place. Going back is: restore a checkpoint from
  * before, and play on to where one wants to be (rr's way). How far that is, in steps, is found out
  * where it is not known, by coming closer with checkpoints at places that are passed on the way.
+ *
+ * The snapshots that the recording has are checkpoints too, each from when it is first of use on.
  */
 #define STEPS_UNKNOWN UINT64_MAX
 
@@ -22,7 +25,8 @@ struct checkpoint {
     /* What the vCPU looks like there, when that is not at a sync point (mark.at_sync). */
     struct landmark here;
     uint64_t number; /* for users; 0: made by ourselves */
-    uint64_t at_ns;  /* of replaying, from the beginning to here */
+    uint64_t at_ns;  /* of replaying, from the beginning to here; of a snapshot, what is known */
+    struct snapshot snapshot; /* that it is; the moment's image. Else empty */
 };
 
 enum timeline_stop {
@@ -39,7 +43,8 @@ struct timeline {
     struct player *player;
     struct page_source source;
     struct page_history history;
-    uint32_t *image; /* the chunk of each page before the first instruction */
+    uint32_t *image;                /* the chunk of each page before the first instruction */
+    struct snapshot_list snapshots; /* of the recording */
     struct checkpoint first, *here;
     uint64_t steps;                  /* from *here to where we are, or STEPS_UNKNOWN */
     uint64_t budget;                 /* bytes that checkpoints may take */
@@ -99,6 +104,9 @@ enum timeline_stop timeline_step_watching(struct timeline *t, struct err *e);
 /* A checkpoint here. steps: as in struct checkpoint. */
 struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err *e);
 int timeline_restore(struct timeline *t, struct checkpoint *c, struct err *e);
+/* Have the recording's last snapshot at or before a sync point among the checkpoints. We stand at a
+ * place that can be told. */
+int timeline_bring_in(struct timeline *t, uint64_t ordinal, struct err *e);
 /* Checkpoints stay, whatever the budget, until it is false again. */
 void timeline_keep_all(struct timeline *t, bool on);
 /* Step on, n times, from t->here + t->steps; with a checkpoint now and then. TIMELINE_THERE, also

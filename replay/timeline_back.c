@@ -15,6 +15,12 @@ static struct checkpoint *before(const struct checkpoint *c)
     return c->moment.earlier ? checkpoint_of(c->moment.earlier) : NULL;
 }
 
+/* The sync point behind which the way to a checkpoint is, at the latest. */
+static uint64_t sync_before(const struct checkpoint *c)
+{
+    return c->mark.at_sync && c->mark.ordinal ? c->mark.ordinal - 1 : c->mark.ordinal;
+}
+
 /* ---- one step ---- */
 
 /* Stand so many steps behind a checkpoint. */
@@ -31,9 +37,11 @@ static enum timeline_stop stand(struct timeline *t, struct checkpoint *c, uint64
 /* Have a checkpoint in the same interval between sync points as `to`, before it. */
 static enum timeline_stop come_to_interval(struct timeline *t, struct checkpoint *to, struct err *e)
 {
-    const uint64_t ordinal = to->mark.at_sync ? to->mark.ordinal - 1 : to->mark.ordinal;
-    struct checkpoint *from = before(to);
+    const uint64_t ordinal = sync_before(to);
 
+    if (timeline_bring_in(t, ordinal, e) < 0)
+        return TIMELINE_FAILED;
+    struct checkpoint *from = before(to);
     if (from->mark.ordinal >= ordinal)
         return timeline_restore(t, from, e) < 0 ? TIMELINE_FAILED : TIMELINE_THERE;
     if (timeline_restore(t, from, e) < 0)
@@ -313,6 +321,8 @@ static enum timeline_stop reverse_continue(struct timeline *t, struct err *e)
         return TIMELINE_FAILED;
     struct checkpoint *const start = t->here;
     for (struct checkpoint *to = start; before(to);) {
+        if (timeline_bring_in(t, sync_before(to), e) < 0)
+            return TIMELINE_FAILED;
         struct checkpoint *const from = before(to);
         t->target = to;
         stop = timeline_restore(t, from, e) < 0 ? TIMELINE_FAILED : search(t, &last, e);

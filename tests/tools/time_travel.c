@@ -1,7 +1,7 @@
 /*
  * Time travel in a recording, at random: from many places N steps forwards and back must lead to
- * the same registers and memory; seeking, breakpoints forwards and backwards must agree. Writes
- * TAP.
+ * the same registers and memory; seeking, breakpoints forwards and backwards must agree. The
+ * recording's snapshots must be what playing to them leads to. Writes TAP.
  *
  * usage: time_travel REC SEED ROUNDS [MAX_STEPS [BUDGET_MIB]]
  */
@@ -114,6 +114,35 @@ static void back_and_there(void)
        1, &from, &to, ns);
 }
 
+/* Every snapshot is gone to at once, and then played to, from the one before it. Steps back from it
+ * come from before it, too. */
+static void visit_snapshots(void)
+{
+    struct err e = {0};
+    const struct snapshot_entry *s;
+
+    for (uint64_t from = 0, upto = 0; upto != UINT64_MAX; from = s->ordinal) {
+        upto = UINT64_MAX;
+        for (size_t i = 0; i < timeline.snapshots.count; i++)
+            if (timeline.snapshots.at[i].ordinal > from && timeline.snapshots.at[i].ordinal < upto)
+                upto = timeline.snapshots.at[i].ordinal;
+        if (upto == UINT64_MAX)
+            return;
+        s = snapshot_list_before(&timeline.snapshots, upto);
+        const uint64_t began = host_now_ns();
+        expect(timeline_seek(&timeline, upto, &e), TIMELINE_THERE, &e);
+        const uint64_t ns = host_now_ns() - began;
+        const struct look there = look();
+        there_and_back(100);
+        back_and_there();
+        expect(timeline_seek(&timeline, from, &e), TIMELINE_THERE, &e);
+        expect(timeline_run(&timeline, upto, &e), TIMELINE_THERE, &e);
+        const struct look played = look();
+        ok(same(&there, &played), "a snapshot, and played to: pages", s->pages, &there, &played,
+           ns);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static char self[4096];
@@ -138,6 +167,7 @@ int main(int argc, char **argv)
     srand((unsigned)atoi(argv[2]));
     const uint64_t most = argc > 4 ? strtoull(argv[4], NULL, 0) : 1000;
 
+    visit_snapshots();
     uint64_t began = host_now_ns();
     expect(timeline_continue(&timeline, &e), TIMELINE_END, &e);
     const uint64_t last = player.cpu.ordinal;

@@ -32,12 +32,33 @@ static void tick(uint64_t now)
     }
 }
 
-static int initial(struct page_source *s, uint64_t page, uint8_t *out, struct err *e)
+/* A page as it is at a time. */
+static void page_at(uint64_t time, uint64_t page, uint8_t *out)
+{
+    memset(out, (int)(page % 7), PAGE_BYTES);
+    for (uint64_t now = 0; now < time; now++)
+        for (unsigned i = 0; i < 6; i++)
+            if (path[now][i] == page)
+                ((uint64_t *)out)[now % 512] = now * 1000 + i;
+}
+
+/* An image is the time of it. */
+static int load(struct page_source *s, const void *image, const uint32_t *pages, size_t count,
+                struct err *e)
+{
+    (void)e;
+    for (size_t i = 0; i < count; i++)
+        page_at(image ? *(const uint64_t *)image : 0, pages[i],
+                s->memory->host + pages[i] * PAGE_BYTES);
+    return 0;
+}
+
+static void differing(struct page_source *s, const void *image, uint64_t *bitmap)
 {
     (void)s;
-    (void)e;
-    memset(out, (int)(page % 7), PAGE_BYTES);
-    return 0;
+    for (uint64_t now = 0; now < *(const uint64_t *)image; now++)
+        for (unsigned i = 0; i < 6; i++)
+            bitmap[path[now][i] / 64] |= 1ull << path[now][i] % 64;
 }
 
 static int collect(struct page_source *s, uint64_t *bitmap, struct err *e)
@@ -50,7 +71,8 @@ static int collect(struct page_source *s, uint64_t *bitmap, struct err *e)
     return 0;
 }
 
-static struct page_source source = {.memory = &memory, .initial = initial, .collect = collect};
+static struct page_source source = {
+    .memory = &memory, .load = load, .differing = differing, .collect = collect};
 
 /* Memory at a time, made anew. */
 static void expect_time(uint64_t time)
@@ -59,24 +81,45 @@ static void expect_time(uint64_t time)
 
     for (uint64_t page = 0; page < PAGES; page++)
         memset(whole + page * PAGE_BYTES, (int)(page % 7), PAGE_BYTES);
-    for (uint64_t now = 0; now < time; now++)
+    for (uint64_t now = 0; now < time; now++) /* as page_at() has it, once for all */
         for (unsigned i = 0; i < 6; i++)
             ((uint64_t *)(whole + path[now][i] * PAGE_BYTES))[now % 512] = now * 1000 + i;
     assert_memory_equal(memory.host, whole, sizeof whole);
 }
 
-/* Runs forwards, goes back and forth, takes and drops moments as it likes. */
-static void test_random(void **state)
+struct point {
+    struct moment moment;
+    uint64_t time;
+    bool used;
+};
+
+/* The last of them before a time. */
+static struct point *last_before(struct point *points, uint64_t time)
 {
-    struct point {
-        struct moment moment;
-        uint64_t time;
-        bool used;
-    } points[MOMENTS] = {0};
+    struct point *last = points;
+
+    for (unsigned i = 0; i < MOMENTS; i++)
+        if (points[i].used && points[i].time < time && points[i].time >= last->time)
+            last = &points[i];
+    return last;
+}
+
+static bool is_taken(const struct point *points, uint64_t time)
+{
+    for (unsigned i = 0; i < MOMENTS; i++)
+        if (points[i].used && points[i].time == time)
+            return true;
+    return false;
+}
+
+/* Runs forwards, goes back and forth, takes and drops moments as it likes; so many of them are
+ * images of times that nobody need have been at. */
+static void run_random(unsigned images)
+{
+    struct point points[MOMENTS] = {0};
     struct err e = {0};
     uint64_t now = 0;
 
-    (void)state;
     srand(5);
     for (unsigned t = 0; t < 4 * MOMENTS; t++)
         for (unsigned i = 0; i < 6; i++)
@@ -84,26 +127,28 @@ static void test_random(void **state)
     assert_int_equal(guest_memory_create(&memory, (uint64_t)PAGES * PAGE_BYTES * 8, &e), 0);
     memory.size = (uint64_t)PAGES * PAGE_BYTES; /* less than a VM may have */
     for (uint64_t page = 0; page < PAGES; page++)
-        initial(&source, page, memory.host + page * PAGE_BYTES, &e);
+        page_at(0, page, memory.host + page * PAGE_BYTES);
     assert_int_equal(page_history_open(&history, &source, &points[0].moment, &e), 0);
     points[0].used = true;
     for (unsigned round = 0; round < 3000; round++) {
         struct point *p = &points[(unsigned)rand() % MOMENTS];
-        bool taken = false;
-        for (unsigned i = 0; i < MOMENTS; i++)
-            taken |= points[i].used && points[i].time == now;
         if (p->used && rand() % 3) {
             assert_int_equal(page_history_restore(&history, &p->moment, &e), 0);
             now = p->time;
             expect_time(now);
-        } else if (p->used && p != points) {
+        } else if (p->used && p != points && !p->moment.image) {
             page_history_drop(&history, &p->moment);
             p->used = false;
-        } else if (!p->used && !taken) {
-            struct point *last = points;
-            for (unsigned i = 0; i < MOMENTS; i++)
-                if (points[i].used && points[i].time < now && points[i].time >= last->time)
-                    last = &points[i];
+        } else if (!p->used && images && rand() % 20 == 0) {
+            p->time = 1 + (uint64_t)rand() % (4 * MOMENTS - 1);
+            if (is_taken(points, p->time))
+                continue;
+            p->moment = (struct moment){.image = &p->time};
+            page_history_enter(&history, &p->moment, &last_before(points, p->time)->moment);
+            p->used = true;
+            images--;
+        } else if (!p->used && !is_taken(points, now)) {
+            struct point *last = last_before(points, now);
             assert_int_equal(page_history_take(&history, &p->moment, &last->moment, &e), 0);
             p->time = now;
             p->used = true;
@@ -111,9 +156,10 @@ static void test_random(void **state)
         for (unsigned ticks = (unsigned)rand() % 4; ticks && now < 4 * MOMENTS; ticks--)
             tick(now++);
     }
+    assert_int_equal(images, 0);
     assert_true(history.changed > 0 && page_history_extra(&history) < history.bytes);
     for (unsigned i = 1; i < MOMENTS; i++)
-        if (points[i].used)
+        if (points[i].used && !points[i].moment.image)
             page_history_drop(&history, &points[i].moment);
     assert_int_equal(history.bytes, 0);
     assert_int_equal(history.changed, 0);
@@ -124,10 +170,23 @@ static void test_random(void **state)
     guest_memory_destroy(&memory);
 }
 
+static void test_random(void **state)
+{
+    (void)state;
+    run_random(0);
+}
+
+static void test_random_with_images(void **state)
+{
+    (void)state;
+    run_random(MOMENTS / 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random),
+        cmocka_unit_test(test_random_with_images),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
