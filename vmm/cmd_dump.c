@@ -7,13 +7,15 @@
 #include "recorder/event.h"
 #include "recorder/streams.h"
 #include "replay/divergence.h"
+#include "replay/snapshots.h"
 #include "replay/stream_reader.h"
 #include "vmm/command.h"
 
 static const char help[] =
     "usage: dittovm dump [OPTIONS] REC\n"
     "\n"
-    "Lists the sync points of a recording and the events between them, in order, one a line.\n"
+    "Lists the sync points of a recording and the events between them, in order, one a line; and\n"
+    "where its snapshots are.\n"
     "\n"
     "      --from N    begin at sync point N\n"
     "      --to N      end behind sync point N\n"
@@ -21,6 +23,7 @@ static const char help[] =
 
 struct dump {
     struct stream_reader *syncs, *events;
+    struct snapshot_list snapshots;
     struct sync_point last;
     struct event_codec codec;
     struct event next;
@@ -114,6 +117,13 @@ static int dump_events(struct dump *d, struct err *e)
     }
 }
 
+static void dump_snapshots(const struct dump *d)
+{
+    for (size_t i = 0; i < d->snapshots.count; i++)
+        if (d->snapshots.at[i].ordinal == d->ordinal)
+            print_line(d, "snapshot", d->snapshots.at[i].name);
+}
+
 static int dump_all(struct dump *d, struct err *e)
 {
     char what[128], text[200];
@@ -139,6 +149,7 @@ static int dump_all(struct dump *d, struct err *e)
         sync_point_format(&sync, what, sizeof what);
         snprintf(text, sizeof text, "%s at rip %#llx", what, (unsigned long long)sync.regs[REGISTER_RIP]);
         print_line(d, "sync", text);
+        dump_snapshots(d);
     }
     return 0;
 }
@@ -185,8 +196,9 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
         return -1;
     d.syncs = stream_open(r, stream_of(0, STREAM_SYNCS), e);
     d.events = d.syncs ? stream_open(r, stream_of(0, STREAM_EVENTS), e) : NULL;
-    if (d.events)
+    if (d.events && snapshot_list_load(&d.snapshots, r, e) == 0)
         rc = dump_all(&d, e);
+    snapshot_list_free(&d.snapshots);
     if (d.events)
         stream_close(d.events);
     if (d.syncs)

@@ -7,13 +7,14 @@
 #include "recorder/streams.h"
 #include "replay/landings.h"
 #include "replay/reader.h"
+#include "replay/snapshots.h"
 #include "vmm/command.h"
 
 static const char help[] = "usage: dittovm info [--landings] [--json] REC\n"
                            "\n"
                            "Says what a recording holds: the machine, how it was booted, how it "
-                           "ended, and where its bytes\n"
-                           "go. Every block of the file is checked.\n"
+                           "ended, where its bytes go,\n"
+                           "and its snapshots. Every block of the file is checked.\n"
                            "\n"
                            "  --landings   what finding each forced point again has cost, in the "
                            "last replay that noted it\n"
@@ -62,6 +63,35 @@ static json_t *collect(const struct recording *r)
     return j;
 }
 
+/* "bytes": what is in the recording for it, before compression. */
+static json_t *snapshots_json(const struct snapshot_list *list)
+{
+    json_t *j = json_array();
+
+    for (size_t i = 0; i < list->count; i++) {
+        const struct snapshot_entry *s = &list->at[i];
+        json_array_append_new(j, json_pack("{s:s, s:I, s:f, s:I, s:I, s:I}", "name", s->name,
+                                           "sync_point", (json_int_t)s->ordinal, "guest_seconds",
+                                           (double)s->tsc / 1e9, "pages", (json_int_t)s->pages,
+                                           "new_pages", (json_int_t)s->new_chunks, "bytes",
+                                           (json_int_t)snapshot_entry_bytes(s)));
+    }
+    return j;
+}
+
+static void show_snapshots(const struct snapshot_list *list)
+{
+    if (!list->count)
+        return;
+    printf("  snapshots     sync point   guest time        pages          new    raw bytes\n");
+    for (size_t i = 0; i < list->count; i++) {
+        const struct snapshot_entry *s = &list->at[i];
+        printf("    %-11s %11llu %10.3f s %12llu %12llu %12llu\n", s->name,
+               (unsigned long long)s->ordinal, (double)s->tsc / 1e9, (unsigned long long)s->pages,
+               (unsigned long long)s->new_chunks, (unsigned long long)snapshot_entry_bytes(s));
+    }
+}
+
 static const char *text_of(json_t *j, const char *section, const char *key)
 {
     json_t *in = section ? json_object_get(j, section) : j;
@@ -102,16 +132,22 @@ static void show(json_t *j, const char *path)
                (long long)json_integer_value(json_object_get(value, "stored")));
 }
 
-static int show_all(const struct recording *r, const char *path, bool as_json)
+static int show_all(const struct recording *r, const char *path, bool as_json, struct err *e)
 {
-    json_t *j = collect(r);
+    struct snapshot_list list;
 
+    if (snapshot_list_load(&list, r, e) < 0)
+        return -1;
+    json_t *j = collect(r);
     if (as_json) {
+        json_object_set_new(j, "snapshots", snapshots_json(&list));
         json_dumpf(j, stdout, JSON_SORT_KEYS | JSON_INDENT(2));
         putchar('\n');
     } else {
         show(j, path);
+        show_snapshots(&list);
     }
+    snapshot_list_free(&list);
     json_decref(j);
     return 0;
 }
@@ -165,7 +201,7 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
         return -1;
     int rc = recording_verify_all(r, e);
     if (rc == 0)
-        rc = landings ? show_landings(r, as_json, e) : show_all(r, argv[optind], as_json);
+        rc = landings ? show_landings(r, as_json, e) : show_all(r, argv[optind], as_json, e);
     recording_close(r);
     return rc;
 }

@@ -16,10 +16,12 @@
 #include "vmm/command.h"
 #include "vmm/console.h"
 #include "vmm/machine.h"
+#include "vmm/playing.h"
 
 /* `replay` shows what the machine put out; `verify` is the same without the output. */
 struct replay_options {
-    const char *recording;
+    const char *recording; /* as it was given */
+    struct snapshot_place place;
     uint64_t until;
     bool quiet, json, landings;
     const struct clock_ops *clock;
@@ -30,14 +32,16 @@ struct replay_options {
 #define CHECKPOINT_MEMORY (256ull << 20)
 
 static const char replay_help[] =
-    "usage: dittovm replay [OPTIONS] REC\n"
+    "usage: dittovm replay [OPTIONS] REC[@SNAPSHOT]\n"
     "\n"
     "Runs the recorded machine again, instruction for instruction, and shows what it put out.\n"
     "Neither its disk image nor anything else is needed. Everything is compared with the "
     "recording;\n"
-    "exit status 3 and a report mean that the replay diverged.\n"
+    "exit status 3 and a report mean that the replay diverged. With @SNAPSHOT it begins where "
+    "that\n"
+    "is (see 'dittovm snapshot').\n"
     "\n"
-    "      --to POINT   stop at sync point POINT (see 'dittovm dump')\n"
+    "      --to POINT   stop at sync point POINT (see 'dittovm dump'); with --gdb, begin there\n"
     "      --clock NAME how forced points are found: auto (default), pmu, landmark or step\n"
     "      --landings   say what finding the forced points has cost, and note it in REC\n"
     "      --gdb[=WHERE] wait for gdb on this machine's port WHERE (default 1234) or on unix:PATH\n"
@@ -46,7 +50,7 @@ static const char replay_help[] =
     "  -q, --quiet      do not show the machine's output\n"
     "      --json       the summary as JSON on stderr\n";
 
-static const char verify_help[] = "usage: dittovm verify [OPTIONS] REC\n"
+static const char verify_help[] = "usage: dittovm verify [OPTIONS] REC[@SNAPSHOT]\n"
                                   "\n"
                                   "Replays a recording with every check and without showing the "
                                   "machine's output. Exit status 0:\n"
@@ -59,18 +63,6 @@ static const char verify_help[] = "usage: dittovm verify [OPTIONS] REC\n"
                                   "      --landings   say what finding the forced points has "
                                   "cost, and note it in REC\n"
                                   "      --json       the result as JSON on stdout\n";
-
-/* How often `verify` says how far it is. */
-#define PROGRESS_SYNCS 2000
-
-static struct player *playing;
-
-static void on_signal(int signal)
-{
-    (void)signal;
-    if (playing)
-        player_interrupt(playing);
-}
 
 static int parse_one(struct replay_options *o, int option, char **argv, struct err *e)
 {
@@ -130,26 +122,7 @@ static int parse(struct replay_options *o, int argc, char **argv, struct err *e)
         return err_set(e, STATUS_USAGE, "%s: give one recording (see dittovm %s --help)", argv[0],
                        argv[0]);
     o->recording = argv[optind];
-    return 0;
-}
-
-/* What the emulated host must offer. Opening the recording here also refuses bad ones before
- * anything is started. */
-static int needs_of(const char *path, struct host_needs *needs, struct err *e)
-{
-    struct recording *recording = recording_open(path, e);
-    size_t len;
-
-    if (!recording)
-        return -1;
-    const char *text = recording_meta(recording, &len);
-    json_t *meta = json_loadb(text, len, 0, NULL);
-    json_int_t memory =
-        json_integer_value(json_object_get(json_object_get(meta, "machine"), "memory"));
-    *needs = (struct host_needs){.guest_memory = memory > 0 ? (uint64_t)memory : 0};
-    json_decref(meta);
-    recording_close(recording);
-    return 0;
+    return snapshot_place_parse(o->recording, &o->place, e);
 }
 
 static void describe(struct landing_log *log, const struct player *p, uint64_t ns)
@@ -165,7 +138,7 @@ static void note_landings(const struct player *p, const struct replay_options *o
     struct err e = {0};
 
     if (p->status == PLAYER_ENDED && o->landings &&
-        landing_log_save(&p->landings, o->recording, &e) < 0)
+        landing_log_save(&p->landings, o->place.path, &e) < 0)
         fprintf(stderr, "dittovm: %s; the recording is as it was\n", e.text);
 }
 
@@ -185,8 +158,9 @@ static int report(struct player *p, const struct replay_options *o, FILE *out)
     digest_format(&p->end, digest);
     if (o->json) {
         json_t *j =
-            json_pack("{s:s, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:s}", "result", results[p->status],
-                      "complete", p->status == PLAYER_ENDED, "seconds", seconds, "syncs",
+            json_pack("{s:s, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "result",
+                      results[p->status], "complete", p->status == PLAYER_ENDED, "seconds", seconds,
+                      "from", (json_int_t)(p->cpu.ordinal - p->stats.syncs), "syncs",
                       (json_int_t)p->stats.syncs, "events", (json_int_t)p->stats.events, "landings",
                       (json_int_t)p->cpu.clock.stats.landings, "landing_exits",
                       (json_int_t)p->cpu.clock.stats.exits, "max_rss_kib",
@@ -215,24 +189,13 @@ static int report(struct player *p, const struct replay_options *o, FILE *out)
     return p->status == PLAYER_DIVERGED ? STATUS_DIVERGED : STATUS_OK;
 }
 
-/* Play to the end; on a terminal, and when the guest's output is not shown there, say how far it
- * is. */
-static int run_with_progress(struct player *p, const struct replay_options *o, bool show,
-                             struct err *e)
+/* At the snapshot that was named. Nobody sees what a quiet replay does on its way, so it may also
+ * begin at the last one before where it is to stop. */
+static int begin(struct player *p, const struct replay_options *o, struct err *e)
 {
-    const bool progress = !show && !o->json && isatty(STDERR_FILENO);
-    int rc = 0;
-
-    while (rc == 0) {
-        uint64_t next = p->cpu.ordinal + PROGRESS_SYNCS;
-        rc = player_run(p, progress && next < o->until ? next : o->until, e);
-        if (!progress || p->status != PLAYER_STOPPED || p->cpu.ordinal < next)
-            break;
-        fprintf(stderr, "\rdittovm: %u%% replayed ", player_progress(p));
-    }
-    if (progress)
-        fputs("\r\033[K", stderr);
-    return rc;
+    if (o->place.name[0])
+        return playing_begin(p, o->place.name, o->until, e);
+    return o->quiet && o->until != UINT64_MAX ? playing_begin(p, "", o->until, e) : 0;
 }
 
 static int play(struct recording *recording, const struct replay_options *o, bool show,
@@ -249,10 +212,9 @@ static int play(struct recording *recording, const struct replay_options *o, boo
         p.console = console_put;
         p.console_opaque = console;
     }
-    playing = &p;
-    command_catch_signals(on_signal);
-    int rc = run_with_progress(&p, o, show, e);
-    playing = NULL;
+    int rc = begin(&p, o, e);
+    if (rc == 0)
+        rc = playing_run(&p, o->until, !show && !o->json && isatty(STDERR_FILENO), e);
     console_close(console);
     if (rc == 0) {
         describe(&p.landings, &p, host_now_ns() - start);
@@ -281,7 +243,7 @@ static void say_how(const struct replay_options *o, const struct gdb_listener *l
     fprintf(stderr,
             "dittovm: for symbols: dittovm symbols %s > guest.sym; gdb guest.sym\n"
             "dittovm: waiting for gdb: target remote %s\n",
-            o->recording, l->name);
+            o->place.path, l->name);
 }
 
 static int serve_gdb(struct timeline *t, const struct replay_options *o, struct err *e)
@@ -310,6 +272,22 @@ static int serve_gdb(struct timeline *t, const struct replay_options *o, struct 
     return end < 0 ? -1 : 0;
 }
 
+/* Go where gdb is to begin: at the snapshot that was named, at --to, or at the beginning. */
+static int go_to_start(struct timeline *t, const struct replay_options *o, struct err *e)
+{
+    const struct snapshot_entry *named = NULL;
+    uint64_t to = o->until;
+
+    if (o->place.name[0]) {
+        named = snapshot_list_find(&t->snapshots, t->player->recording, o->place.name, e);
+        if (!named)
+            return -1;
+    }
+    if (to == UINT64_MAX && named)
+        to = named->ordinal;
+    return to == UINT64_MAX || timeline_seek(t, to, e) != TIMELINE_FAILED ? 0 : -1;
+}
+
 static int debug(struct recording *recording, const struct replay_options *o, struct err *e)
 {
     struct player p;
@@ -322,7 +300,9 @@ static int debug(struct recording *recording, const struct replay_options *o, st
     if (rc == 0) {
         debugged = &t;
         command_catch_signals(on_quit);
-        rc = serve_gdb(&t, o, e);
+        rc = go_to_start(&t, o, e);
+        if (rc == 0)
+            rc = serve_gdb(&t, o, e);
         debugged = NULL;
         timeline_close(&t);
     }
@@ -337,16 +317,17 @@ static int replay_with(const struct invocation *inv, int argc, char **argv, bool
     struct host_needs needs;
     int status;
 
-    if (parse(&o, argc, argv, e) < 0 || needs_of(o.recording, &needs, e) < 0)
+    if (parse(&o, argc, argv, e) < 0 || playing_needs(&o.place, &needs, e) < 0)
         return -1;
     if (o.gdb && !show)
         return err_set(e, STATUS_USAGE, "verify takes no --gdb; dittovm replay does");
+    o.quiet &= show; /* verify begins where it is told to */
     needs.gdb = o.gdb;
     if (o.gdb) /* checkpoints hold all that the guest changes once, and more in their memory */
         needs.guest_memory += needs.guest_memory + o.checkpoint_memory;
     if (host_redirect(inv, &needs, &status, e))
         return status;
-    struct recording *recording = recording_open(o.recording, e);
+    struct recording *recording = recording_open(o.place.path, e);
     if (!recording)
         return -1;
     int rc = o.gdb ? debug(recording, &o, e) : play(recording, &o, show && !o.quiet, e);

@@ -70,6 +70,25 @@ debug() {
     [[ $output != *diverged* ]]
 }
 
+@test "gdb begins at a snapshot, and the beginning is within reach" {
+    local at
+    "$DITTO" run --json --memory 32M -o c.ditto --kernel "$BUILD/guests/count-user.elf" --append ticks=10 \
+        >run.out 2>run.err </dev/null
+    at=$(($(json_field syncs run.err) * 2 / 3))
+    ditto 0 snapshot --quiet --at $at c.ditto
+    ditto 0 snapshot --quiet --at $((at / 2)) c.ditto
+    travel c.ditto 3 1 100
+    [ "$(grep -c 'a snapshot, and played to' travel.out)" = 2 ]
+    symbols=$BUILD/guests/count-user.elf
+    serve c.ditto@1
+    debug 'monitor when' reverse-stepi 'monitor when' stepi reverse-continue 'monitor when' continue kill
+    [ "$status" = 0 ]
+    wait "$server"
+    [ "$(grep -c "^sync point $at, rip" <<<"$output")" = 1 ]
+    [[ $output == *"sync point $((at - 1)) "*'No more reverse-execution history'*'sync point 0,'* ]]
+    [[ $output != *diverged* ]]
+}
+
 @test "gdb walks back from a corrupted word to the instruction that wrote it" {
     "$DITTO" run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf" >run.out 2>run.err </dev/null
     grep -q 'somebody has written over it' run.out

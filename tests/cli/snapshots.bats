@@ -1,0 +1,120 @@
+# Snapshots in a recording: taking them, and beginning a replay there.
+load helper
+
+# compute: a recording c.ditto of a bare machine with forced points; its output is in run.out.
+compute() {
+    "$DITTO" run --json --memory 32M -o c.ditto --kernel "$BUILD/guests/count-user.elf" --append ticks=10 "$@" \
+        >run.out 2>run.err </dev/null
+}
+
+# is_tail FILE OF: a file is the end of another one, and not empty.
+is_tail() {
+    [ -s "$1" ] && tail -c "$(stat -c %s "$1")" "$2" | cmp - "$1"
+}
+
+# from_snapshot REC@NAME DIGEST: a replay from there is identical; what it shows is in replay.out.
+from_snapshot() {
+    bounded 120 "$DITTO" replay --json "$1" >replay.out 2>replay.err </dev/null || {
+        cat replay.err
+        return 1
+    }
+    [ "$(json_field result replay.err)" = identical ]
+    [ "$(json_field digest replay.err)" = "$2" ]
+}
+
+@test "a replay begins at a snapshot, shows the rest of the output and ends as ever" {
+    compute
+    digest=$(json_field digest run.err)
+    last=$(json_field syncs run.err)
+    size=$(stat -c %s c.ditto)
+    cp c.ditto before.ditto
+    ditto 0 snapshot --at $((last / 2)) c.ditto
+    [[ $output == *"snapshot 1 at sync point $((last / 2)): "*'replay c.ditto@1' ]]
+    cmp -n "$size" c.ditto before.ditto
+    ditto 0 snapshot --name the-end c.ditto
+    [[ $output == *"snapshot the-end at sync point $last: "* ]]
+    # One file is all that is needed, whatever it is called.
+    mkdir elsewhere
+    cp c.ditto 'elsewhere/moved@1'
+    rm c.ditto
+    cd elsewhere
+    from_snapshot 'moved@1@1' "$digest"
+    is_tail replay.out ../run.out
+    [ "$(json_field from replay.err)" = $((last / 2)) ]
+    ditto 0 verify --json 'moved@1@the-end'
+    [[ $output == *"\"digest\": \"$digest\""*'"result": "identical"'* ]]
+    ditto 0 verify 'moved@1'
+    [[ $output == *"identical, $last sync points"* ]]
+    ditto 2 replay --to 5 'moved@1@1'
+    one_error "before the snapshot '1'"
+    ditto 0 info 'moved@1'
+    [[ $output == *'snapshots '*'    1 '*'    the-end '* ]]
+    ditto 0 dump --from $((last / 2)) --to $((last / 2)) 'moved@1'
+    [[ $output == *"$((last / 2))  snapshot 1"* ]]
+}
+
+@test "snapshots that there are not, or cannot be" {
+    small_recording c.ditto
+    ditto 1 replay c.ditto@1
+    one_error 'c.ditto has no snapshots; dittovm snapshot makes one'
+    ditto 0 snapshot --quiet --at 20 --name first c.ditto
+    [ -z "$output" ]
+    ditto 0 snapshot --quiet --at 30 c.ditto
+    cp c.ditto before
+    for command in replay verify 'replay --gdb'; do
+        # shellcheck disable=SC2086 # words
+        ditto 1 $command c.ditto@2
+        one_error "c.ditto has no snapshot '2'; it has: first, 1"
+    done
+    ditto 1 snapshot --name first c.ditto
+    one_error "has a snapshot 'first' already"
+    ditto 1 snapshot --at 100000 c.ditto
+    one_error 'sync points; --at 100000 is behind its end'
+    ditto 2 snapshot --at 0 c.ditto
+    ditto 2 snapshot --name 'a@b' c.ditto
+    ditto 2 snapshot c.ditto@1
+    one_error 'without @1'
+    cmp c.ditto before
+    size=$(stat -c %s c.ditto)
+    head -c $((size / 2)) "$SHARED/small.ditto" >killed.ditto
+    ditto 65 snapshot killed.ditto
+    head -c $(($(stat -c %s "$SHARED/small.ditto") - 1)) "$SHARED/small.ditto" >killed.ditto
+    ditto 1 snapshot killed.ditto
+    one_error 'its recorder was killed'
+}
+
+@test "an addition that is cut anywhere leaves what there was" {
+    small_recording c.ditto
+    whole=$(stat -c %s c.ditto)
+    ditto 0 snapshot --quiet --at 20 c.ditto
+    size=$(stat -c %s c.ditto)
+    RANDOM=7
+    for _ in $(seq 60); do
+        head -c $((whole + RANDOM % (size - whole))) c.ditto >cut.ditto
+        ditto 0 info --json cut.ditto
+        [[ $output == *'"complete": true'*'"snapshots": []'* ]]
+    done
+    ditto 0 verify cut.ditto
+    [[ $output == *identical*'powered off' ]]
+    ditto 0 snapshot --quiet --at 20 cut.ditto
+    ditto 0 verify cut.ditto@1
+}
+
+@test "snapshots of Linux share their pages" {
+    need_recording
+    cp "$SHARED/recorded/hello.ditto" h.ditto
+    digest=$(json_field digest "$SHARED/run.err")
+    at=$(($(json_field syncs "$SHARED/run.err") * 3 / 4))
+    size=$(stat -c %s h.ditto)
+    ditto 0 snapshot --quiet --at $at h.ditto
+    first=$(($(stat -c %s h.ditto) - size))
+    ditto 0 snapshot --quiet --at $((at + 500)) --name later h.ditto
+    second=$(($(stat -c %s h.ditto) - size - first))
+    echo "$first bytes, then $second"
+    [ $second -lt $((first / 4)) ]
+    from_snapshot h.ditto@later "$digest"
+    is_tail replay.out "$SHARED/run.out"
+    # Nobody looks: it begins at the last snapshot before, without being told to.
+    ditto 0 replay --quiet --json --to $((at + 600)) h.ditto
+    [[ $output == *"\"from\": $((at + 500)),"*'"syncs": 100}' ]]
+}

@@ -1,0 +1,89 @@
+#include "vmm/playing.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* How often it is said how far it is. */
+#define PROGRESS_SYNCS 2000
+
+static struct player *playing;
+
+static void on_signal(int signal)
+{
+    (void)signal;
+    if (playing)
+        player_interrupt(playing);
+}
+
+static int check_name(const struct recording *r, const char *name, struct err *e)
+{
+    struct snapshot_list list;
+
+    if (!name[0])
+        return 0;
+    if (snapshot_list_load(&list, r, e) < 0)
+        return -1;
+    int rc = snapshot_list_find(&list, r, name, e) ? 0 : -1;
+    snapshot_list_free(&list);
+    return rc;
+}
+
+int playing_needs(const struct snapshot_place *place, struct host_needs *needs, struct err *e)
+{
+    struct recording *recording = recording_open(place->path, e);
+    size_t len;
+
+    if (!recording)
+        return -1;
+    const char *text = recording_meta(recording, &len);
+    json_t *meta = json_loadb(text, len, 0, NULL);
+    json_int_t memory =
+        json_integer_value(json_object_get(json_object_get(meta, "machine"), "memory"));
+    *needs = (struct host_needs){.guest_memory = memory > 0 ? (uint64_t)memory : 0};
+    json_decref(meta);
+    int rc = check_name(recording, place->name, e);
+    recording_close(recording);
+    return rc;
+}
+
+int playing_run(struct player *p, uint64_t until, bool progress, struct err *e)
+{
+    int rc = 0;
+
+    playing = p;
+    command_catch_signals(on_signal);
+    while (rc == 0) {
+        const uint64_t next = p->cpu.ordinal + PROGRESS_SYNCS;
+        rc = player_run(p, progress && next < until ? next : until, e);
+        if (!progress || p->status != PLAYER_STOPPED || p->cpu.ordinal < next)
+            break;
+        fprintf(stderr, "\rdittovm: %u%% replayed ", player_progress(p));
+    }
+    playing = NULL;
+    if (progress)
+        fputs("\r\033[K", stderr);
+    return rc;
+}
+
+int playing_begin(struct player *p, const char *name, uint64_t until, struct err *e)
+{
+    const struct snapshot_entry *from;
+    struct snapshot_list list;
+    int rc = 0;
+
+    if (snapshot_list_load(&list, p->recording, e) < 0)
+        return -1;
+    if (name[0])
+        from = snapshot_list_find(&list, p->recording, name, e);
+    else
+        from = snapshot_list_before(&list, until);
+    if (!from && name[0])
+        rc = -1;
+    else if (from && from->ordinal > until)
+        rc = err_set(e, STATUS_USAGE, "--to %llu is before the snapshot '%s', at sync point %llu",
+                     (unsigned long long)until, name, (unsigned long long)from->ordinal);
+    else if (from)
+        rc = snapshot_enter(p, from, e);
+    snapshot_list_free(&list);
+    return rc;
+}
