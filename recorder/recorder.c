@@ -1,6 +1,8 @@
 #include "recorder/recorder.h"
 
 #include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #define XXH_INLINE_ALL
@@ -8,6 +10,8 @@
 
 #include "mmu/digest.h"
 #include "recorder/chunks.h"
+#include "recorder/page_map.h"
+#include "recorder/snapshot.h"
 #include "recorder/streams.h"
 #include "recorder/writer.h"
 
@@ -24,6 +28,7 @@ struct vcpu_log {
 struct recorder {
     struct recording_writer *writer;
     struct chunk_store *chunks;
+    struct page_map *pages; /* for snapshots; NULL: none are taken */
     struct vcpu_log log[MAX_VCPUS];
     uint64_t outputs; /* running digest */
     uint64_t epoch_ns;
@@ -38,8 +43,7 @@ uint64_t output_fold(uint64_t digest, uint64_t at, const void *data, size_t len)
 
 bool exit_is_output(const struct vcpu_exit *exit)
 {
-    return exit->kind == EXIT_PIO_OUT || exit->kind == EXIT_MMIO_WRITE ||
-           exit->kind == EXIT_WRMSR;
+    return exit->kind == EXIT_PIO_OUT || exit->kind == EXIT_MMIO_WRITE || exit->kind == EXIT_WRMSR;
 }
 
 struct recorder *recorder_create(const char *path, bool overwrite, const char *meta, struct err *e)
@@ -63,8 +67,15 @@ struct recorder *recorder_create(const char *path, bool overwrite, const char *m
 /* Hand what is in the scratch buffer to a stream. */
 static void put(struct recorder *r, unsigned stream)
 {
-    (void)writer_put(r->writer, stream, r->scratch.data, r->scratch.len); /* recorder_epoch() says */
+    (void)writer_put(r->writer, stream, r->scratch.data,
+                     r->scratch.len); /* recorder_epoch() says */
     bytes_clear(&r->scratch);
+}
+
+int recorder_follow_memory(struct recorder *r, struct vm *vm, struct err *e)
+{
+    r->pages = page_map_create(vm, e);
+    return r->pages ? 0 : -1;
 }
 
 int recorder_initial(struct recorder *r, const struct guest_memory *m,
@@ -82,6 +93,8 @@ int recorder_initial(struct recorder *r, const struct guest_memory *m,
                 continue;
             bytes_put_svarint(&r->scratch, (int64_t)(gfn - next_gfn));
             bytes_put_svarint(&r->scratch, (int64_t)(chunk - next_chunk));
+            if (r->pages)
+                page_map_initial(r->pages, at / PAGE_BYTES, (uint32_t)chunk);
             next_gfn = gfn + 1;
             next_chunk = chunk + 1;
         }
@@ -207,6 +220,52 @@ int recorder_digest(struct recorder *r, struct vcpu *vcpu, const struct guest_me
     return 0;
 }
 
+/* ---- snapshots ---- */
+
+static int take_mark(const struct recorder *r, struct vcpu *vcpu, struct player_mark *mark,
+                     const struct recorder_state *state, struct err *e)
+{
+    const struct vcpu_log *log = &r->log[vcpu->index];
+
+    *mark = (struct player_mark){
+        .window = state->window,
+        .at_sync = true,
+        .last_sync = log->last_sync,
+        .codec = log->codec,
+        .ordinal = log->ordinal,
+        .tsc = log->tsc,
+        .hook = state->hook,
+        .outputs = r->outputs,
+        .dlab = state->dlab,
+        .loopback = state->loopback,
+    };
+    for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
+        mark->at[kind] = writer_tell(r->writer, stream_of(vcpu->index, kind));
+    return vcpu_complete(vcpu, e) < 0 || mark_get_vcpu(vcpu, mark, e) < 0 ? -1 : 0;
+}
+
+int recorder_snapshot(struct recorder *r, struct vcpu *vcpu, const struct recorder_state *state,
+                      struct err *e)
+{
+    const struct vcpu_log *log = &r->log[vcpu->index];
+    struct snapshot s = {0};
+
+    if (!r->pages || !log->ordinal || log->codec.ordinal == log->ordinal ||
+        r->stats.snapshots == SNAPSHOTS_MAX)
+        return 0;
+    snprintf(s.name, sizeof s.name, "%" PRIu64, r->stats.snapshots + 1);
+    if (take_mark(r, vcpu, &s.mark, state, e) < 0 ||
+        page_map_take(r->pages, r->chunks, &s, e) < 0) {
+        snapshot_free(&s);
+        return -1;
+    }
+    snapshot_encode(&r->scratch, &s);
+    put(r, STREAM_SNAPSHOTS);
+    snapshot_free(&s);
+    r->stats.snapshots++;
+    return 1;
+}
+
 /* ---- DMA ---- */
 
 /* Reads shorter than this are a device following its rings: what it read there shows in what it
@@ -255,6 +314,7 @@ static int dma_write(struct dma *dma, uint64_t gpa, const void *data, size_t len
 
     if (!to)
         return -1;
+    guest_memory_mark(d->memory, to, len);
     memcpy(to, data, len);
     if (d->recorder)
         log_dma(d->recorder, d->vcpu, true, gpa, data, len);
@@ -315,6 +375,7 @@ void recorder_abort(struct recorder *r)
 {
     if (!r)
         return;
+    page_map_destroy(r->pages);
     chunks_destroy(r->chunks);
     writer_abort(r->writer);
     bytes_free(&r->scratch);

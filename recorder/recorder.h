@@ -23,12 +23,16 @@ struct recorder;
 
 /* How much has been recorded, for the report at the end. */
 struct recorder_stats {
-    uint64_t syncs, events, inputs, forced;
+    uint64_t syncs, events, inputs, forced, snapshots;
     struct state_digest end; /* of recorder_end() */
 };
 
 /* Make the recording file; meta is the JSON description of the machine. */
 struct recorder *recorder_create(const char *path, bool overwrite, const char *meta, struct err *e);
+
+/* Be ready for recorder_snapshot(), of this machine, which must outlive the recorder. Call before
+ * recorder_initial(). */
+int recorder_follow_memory(struct recorder *r, struct vm *vm, struct err *e);
 
 /* The initial state: all of RAM, and each vCPU in order. Call once, before anything runs. */
 int recorder_initial(struct recorder *r, const struct guest_memory *m,
@@ -53,6 +57,20 @@ void recorder_forced(struct recorder *r, unsigned vcpu, const struct landmark *l
 /* Have replay compare all memory and the vCPU's state here. */
 int recorder_digest(struct recorder *r, struct vcpu *vcpu, const struct guest_memory *m,
                     struct err *e);
+
+/* What a replay knows of the machine at a sync point besides memory and the vCPU. */
+struct recorder_state {
+    struct gp_hook hook;
+    bool window;         /* as recorder_window() said last */
+    bool dlab, loopback; /* of the UART at the console port */
+};
+/*
+ * A snapshot at the sync point where the vCPU stands, before the events there. Returns 1; 0 when
+ * there was an event here already (a device has written to memory), so that the next sync point is
+ * to be tried, or when the recording can have no more of them.
+ */
+int recorder_snapshot(struct recorder *r, struct vcpu *vcpu, const struct recorder_state *state,
+                      struct err *e);
 
 /* ---- the devices' side ---- */
 

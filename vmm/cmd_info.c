@@ -81,13 +81,16 @@ static json_t *snapshots_json(const struct snapshot_list *list)
 
 static void show_snapshots(const struct snapshot_list *list)
 {
+    char time[32];
+
     if (!list->count)
         return;
     printf("  snapshots     sync point   guest time        pages          new    raw bytes\n");
     for (size_t i = 0; i < list->count; i++) {
         const struct snapshot_entry *s = &list->at[i];
-        printf("    %-11s %11llu %10.3f s %12llu %12llu %12llu\n", s->name,
-               (unsigned long long)s->ordinal, (double)s->tsc / 1e9, (unsigned long long)s->pages,
+        snprintf(time, sizeof time, s->tsc ? "%.3f s" : "-", (double)s->tsc / 1e9);
+        printf("    %-11s %11llu %12s %12llu %12llu %12llu\n", s->name,
+               (unsigned long long)s->ordinal, time, (unsigned long long)s->pages,
                (unsigned long long)s->new_chunks, (unsigned long long)snapshot_entry_bytes(s));
     }
 }

@@ -80,6 +80,11 @@ static void summarize(const struct run_options *o, const struct machine *m, enum
             (json_int_t)m->stats.interrupts, "forced", (json_int_t)m->stats.forced, "syncs",
             (json_int_t)stats->syncs, "events", (json_int_t)stats->events, "bytes",
             (json_int_t)bytes, "max_rss_kib", (json_int_t)usage.ru_maxrss, "digest", digest);
+        if (o->checkpoint_s)
+            json_object_update_new(
+                j, json_pack("{s:I, s:f, s:f}", "snapshots", (json_int_t)stats->snapshots,
+                             "snapshot_ms", (double)m->stats.snapshot_ns / 1e6, "snapshot_max_ms",
+                             (double)m->stats.snapshot_max_ns / 1e6));
         json_dumpf(j, stderr, JSON_SORT_KEYS);
         fputc('\n', stderr);
         json_decref(j);
@@ -90,6 +95,10 @@ static void summarize(const struct run_options *o, const struct machine *m, enum
             reason == END_POWEROFF || reason == END_RESET ? end_reason_text(reason) : "ended",
             seconds, (unsigned long long)m->stats.exits, (unsigned long long)m->stats.interrupts,
             (unsigned long long)m->stats.forced);
+    if (stats->snapshots)
+        fprintf(stderr,
+                "dittovm: %llu snapshots, for which the machine stood still %.0f ms at most\n",
+                (unsigned long long)stats->snapshots, (double)m->stats.snapshot_max_ns / 1e6);
     if (o->record)
         fprintf(stderr, "dittovm: recorded in %s, %lld bytes; replay it with: dittovm replay %s\n",
                 o->recording, bytes, o->recording);
@@ -130,6 +139,7 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
         .clock = o->clock,
         .grace_ns = o->grace_ms * 1000000u,
         .digest_ns = o->digest_s * 1000000000u,
+        .snapshot_ns = o->checkpoint_s * 1000000000u,
     };
     uint64_t start = host_now_ns();
 

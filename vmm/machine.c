@@ -300,6 +300,8 @@ int machine_record(struct machine *m, struct recorder *recorder, struct err *e)
 
     m->recorder = recorder;
     recorded_dma_init(&m->dma, &m->vm.memory, recorder);
+    if (m->config.snapshot_ns && recorder_follow_memory(recorder, &m->vm, e) < 0)
+        return -1;
     if (vcpu_state_get(&m->vcpu, &state, e) < 0)
         return -1;
     return recorder_initial(recorder, &m->vm.memory, &state, 1, e);

@@ -39,6 +39,7 @@ struct machine_config {
     uint64_t grace_ns; /* how long an interrupt waits for a sync point before one is forced */
     uint64_t
         digest_ns; /* how often all memory is digested into the recording; 0: at the end only */
+    uint64_t snapshot_ns; /* how often a snapshot is put into the recording; 0: never */
 };
 
 /* The thread that runs the vCPU, for others to bring it out of the guest or of its sleep. */
@@ -54,6 +55,7 @@ struct machine_time {
 
 struct machine_stats {
     uint64_t exits, kicks, interrupts, forced, forced_tries;
+    uint64_t snapshot_ns, snapshot_max_ns; /* that the machine stood still for them */
 };
 
 struct machine {
@@ -91,6 +93,7 @@ struct machine {
     uint64_t retry_ns;       /* when to look for a forced point again */
     uint64_t retry_after_ns; /* how long the last wait for that was */
     uint64_t digest_at_ns;   /* when the next digest is due */
+    uint64_t snapshot_at_ns; /* when the next snapshot is */
     uint64_t armed_ns;       /* what the timer is set to; 0: off */
     uint64_t output_ns; /* when console output that is held back must be shown; 0: there is none */
     timer_t timer;
@@ -108,7 +111,7 @@ struct machine_boot {
     size_t vmlinux_len;
     char version[128];
     unsigned rdtsc_patched; /* sites in kernel text */
-    struct bytes symbols; /* as recorder_symbols() wants them; the caller frees it */
+    struct bytes symbols;   /* as recorder_symbols() wants them; the caller frees it */
 };
 
 /* Build the machine and load its kernel. Nothing runs yet. */

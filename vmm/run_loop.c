@@ -441,12 +441,39 @@ static int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, str
 
 /* ---- the loop ---- */
 
+/* Where the UART's registers show to a replay, which has no UART. */
+#define LCR_DLAB     0x80
+#define MCR_LOOPBACK 0x10
+
+static int take_snapshot(struct machine *m, uint64_t now, struct err *e)
+{
+    const struct recorder_state state = {
+        .hook = m->hook,
+        .window = m->window,
+        .dlab = m->serial.lcr & LCR_DLAB,
+        .loopback = m->serial.mcr & MCR_LOOPBACK,
+    };
+    const int taken = recorder_snapshot(m->recorder, &m->vcpu, &state, e);
+
+    if (taken <= 0)
+        return taken;
+    const uint64_t took = device_now(m) - now;
+    m->snapshot_at_ns = now + took + m->config.snapshot_ns;
+    m->stats.snapshot_ns += took;
+    if (took > m->stats.snapshot_max_ns)
+        m->stats.snapshot_max_ns = took;
+    return 0;
+}
+
 static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
 {
     if (atomic_load(&stop_wanted)) {
         m->ended = END_STOPPED;
         return 0;
     }
+    if (m->recorder && m->config.snapshot_ns && now >= m->snapshot_at_ns &&
+        take_snapshot(m, now, e) < 0)
+        return -1;
     install_hook(m);
     if (m->recorder && m->config.digest_ns && now >= m->digest_at_ns) {
         m->digest_at_ns = now + m->config.digest_ns;
@@ -516,6 +543,7 @@ int machine_run(struct machine *m, enum end_reason *reason, struct err *e)
     m->clock_host.kick_after = kick_after;
     m->clock_host.opaque = m;
     m->digest_at_ns = m->config.digest_ns;
+    m->snapshot_at_ns = device_now(m) + m->config.snapshot_ns;
     m->at_sync = true; /* sync point 0: before the first instruction */
     while (!m->ended && rc == 0)
         rc = run_once(m, e);

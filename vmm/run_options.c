@@ -37,6 +37,8 @@ const char run_help[] =
     "                         guest is stopped for it (default 10)\n"
     "      --digest-every S   also record a digest of all memory every S seconds (default 30; 0:\n"
     "                         only at the end)\n"
+    "      --checkpoint-every S  keep a snapshot in the recording every S seconds (see dittovm\n"
+    "                         snapshot; default: none)\n"
     "  -q, --quiet            no summary on stderr\n"
     "      --json             the summary as JSON on stderr\n";
 
@@ -51,6 +53,7 @@ enum {
     OPT_CLOCK,
     OPT_GRACE,
     OPT_DIGEST,
+    OPT_CHECKPOINT,
     OPT_JSON
 };
 
@@ -69,6 +72,7 @@ static const struct option long_options[] = {
     {"clock", required_argument, NULL, OPT_CLOCK},
     {"grace", required_argument, NULL, OPT_GRACE},
     {"digest-every", required_argument, NULL, OPT_DIGEST},
+    {"checkpoint-every", required_argument, NULL, OPT_CHECKPOINT},
     {"json", no_argument, NULL, OPT_JSON},
     {0},
 };
@@ -129,6 +133,11 @@ static int parse_one(struct run_options *o, int option, char **argv, struct err 
         if (parse_number(optarg, 86400, &o->digest_s) < 0)
             return err_set(e, STATUS_USAGE, "--digest-every takes 0 to 86400 s, not '%s'", optarg);
         return 0;
+    case OPT_CHECKPOINT:
+        if (parse_number(optarg, 86400, &o->checkpoint_s) < 0 || !o->checkpoint_s)
+            return err_set(e, STATUS_USAGE, "--checkpoint-every takes 1 to 86400 s, not '%s'",
+                           optarg);
+        return 0;
     default:
         return err_set(e, STATUS_USAGE, "run: %s '%s' (see dittovm run --help)",
                        option == ':' ? "a value is missing after" : "unknown option",
@@ -174,5 +183,7 @@ int run_options_parse(struct run_options *o, int argc, char **argv, struct err *
                        "run: give a disk image or --kernel (see dittovm run --help)");
     if (o->initrd && !o->kernel)
         return err_set(e, STATUS_USAGE, "run: --initrd goes with --kernel");
+    if (o->checkpoint_s && !o->record)
+        return err_set(e, STATUS_USAGE, "run: --checkpoint-every goes with --record");
     return o->record && !o->recording[0] ? default_recording(o, e) : 0;
 }

@@ -1,12 +1,6 @@
 # Snapshots in a recording: taking them, and beginning a replay there.
 load helper
 
-# compute: a recording c.ditto of a bare machine with forced points; its output is in run.out.
-compute() {
-    "$DITTO" run --json --memory 32M -o c.ditto --kernel "$BUILD/guests/count-user.elf" --append ticks=10 "$@" \
-        >run.out 2>run.err </dev/null
-}
-
 # is_tail FILE OF: a file is the end of another one, and not empty.
 is_tail() {
     [ -s "$1" ] && tail -c "$(stat -c %s "$1")" "$2" | cmp - "$1"
@@ -23,7 +17,8 @@ from_snapshot() {
 }
 
 @test "a replay begins at a snapshot, shows the rest of the output and ends as ever" {
-    compute
+    "$DITTO" run --json --memory 32M -o c.ditto --kernel "$BUILD/guests/count-user.elf" --append ticks=10 \
+        >run.out 2>run.err </dev/null
     digest=$(json_field digest run.err)
     last=$(json_field syncs run.err)
     size=$(stat -c %s c.ditto)
@@ -117,4 +112,47 @@ from_snapshot() {
     # Nobody looks: it begins at the last snapshot before, without being told to.
     ditto 0 replay --quiet --json --to $((at + 600)) h.ditto
     [[ $output == *"\"from\": $((at + 500)),"*'"syncs": 100}' ]]
+}
+
+@test "a recorder takes snapshots on its way: they are what a replay comes to" {
+    "$DITTO" run --json --memory 32M -o c.ditto --checkpoint-every 1 --digest-every 1 \
+        --kernel "$BUILD/guests/count-user.elf" --append ticks=60 >run.out 2>run.err </dev/null
+    count=$(json_field snapshots run.err)
+    digest=$(json_field digest run.err)
+    [ "$count" -ge 1 ]
+    ditto 0 info c.ditto
+    [ "$(grep -cE '^    [0-9]+ ' <<<"$output")" = "$count" ]
+    from_snapshot c.ditto "$digest"
+    from_snapshot "c.ditto@$count" "$digest"
+    is_tail replay.out run.out
+    # Memory and registers, at each of them.
+    DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded 300 "$BUILD/tools/time_travel" c.ditto 1 0 \
+        >travel.out 2>&1 || {
+        cat travel.out
+        false
+    }
+    [ "$(grep -c '^ok.* a snapshot, and played to' travel.out)" = "$count" ]
+    # One more, by hand.
+    ditto 0 snapshot --quiet c.ditto
+    ditto 0 verify "c.ditto@$((count + 1))"
+}
+
+@test "a recorder that is killed leaves its snapshots" {
+    "$DITTO" run --quiet --memory 32M -o c.ditto --checkpoint-every 1 \
+        --kernel "$BUILD/guests/count-user.elf" --append ticks=100000 >/dev/null 2>&1 </dev/null 3>&- &
+    running=$!
+    for _ in $(seq 600); do
+        sleep 0.2
+        "$DITTO" info c.ditto 2>&1 | grep -q '^    2 ' && break
+    done
+    kill -KILL $running
+    wait $running || true
+    ditto 0 info c.ditto
+    [[ $output == *'the recorder was killed'*'    1  '* ]]
+    ditto 0 verify c.ditto@1
+    [[ $output == *'identical up to where the recorder was killed'* ]]
+    ditto 2 run --checkpoint-every 1 --kernel "$HELLO_ELF"
+    one_error 'goes with --record'
+    ditto 2 run -o d.ditto --checkpoint-every 0 --kernel "$HELLO_ELF"
+    nothing_written c.ditto
 }

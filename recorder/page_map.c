@@ -1,0 +1,91 @@
+#include "recorder/page_map.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct page_map {
+    struct vm *vm;
+    uint32_t *initial, *now; /* chunks, by page */
+    uint64_t *written;       /* since the last call, one bit a page */
+    uint64_t pages;
+};
+
+struct page_map *page_map_create(struct vm *vm, struct err *e)
+{
+    struct page_map *map = calloc(1, sizeof *map);
+    const uint64_t pages = vm->memory.size / PAGE_BYTES;
+
+    if (map) {
+        *map = (struct page_map){
+            .vm = vm,
+            .initial = calloc(pages, sizeof *map->initial),
+            .now = calloc(pages, sizeof *map->now),
+            .written = calloc(vm_bitmap_words(vm), sizeof *map->written),
+            .pages = pages,
+        };
+    }
+    if (!map || !map->initial || !map->now || !map->written) {
+        err_set(e, STATUS_ERROR, "out of memory");
+        page_map_destroy(map);
+        return NULL;
+    }
+    assert(!vm->memory.marked);
+    vm->memory.marked = map->written;
+    if (vm_log_writes(vm, true, e) < 0) {
+        page_map_destroy(map);
+        return NULL;
+    }
+    return map;
+}
+
+void page_map_destroy(struct page_map *map)
+{
+    struct err ignored;
+
+    if (!map)
+        return;
+    if (map->written && map->vm->memory.marked == map->written) {
+        map->vm->memory.marked = NULL;
+        vm_log_writes(map->vm, false, &ignored);
+    }
+    free(map->initial);
+    free(map->now);
+    free(map->written);
+    free(map);
+}
+
+void page_map_initial(struct page_map *map, uint64_t page, uint32_t chunk)
+{
+    assert(page < map->pages);
+    map->initial[page] = map->now[page] = chunk;
+}
+
+/* Put what was written into the recording. */
+static void update(struct page_map *map, struct chunk_store *chunks)
+{
+    const uint8_t *memory = map->vm->memory.host;
+
+    for (size_t word = 0; word < vm_bitmap_words(map->vm); word++) {
+        for (uint64_t bits = map->written[word]; bits; bits &= bits - 1) {
+            const uint64_t page = word * 64 + (unsigned)__builtin_ctzll(bits);
+            map->now[page] = (uint32_t)chunks_add(chunks, memory + page * PAGE_BYTES);
+        }
+        map->written[word] = 0;
+    }
+}
+
+int page_map_take(struct page_map *map, struct chunk_store *chunks, struct snapshot *s,
+                  struct err *e)
+{
+    const uint64_t before = chunks_stored(chunks);
+
+    if (vm_collect_writes(map->vm, map->written, e) < 0)
+        return -1;
+    update(map, chunks);
+    for (uint64_t page = 0; page < map->pages; page++)
+        if (map->now[page] != map->initial[page])
+            snapshot_add_page(s, (uint32_t)page, map->now[page]);
+    s->new_chunks = chunks_stored(chunks) - before;
+    return 0;
+}

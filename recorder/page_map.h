@@ -1,0 +1,30 @@
+#ifndef RECORDER_PAGE_MAP_H
+#define RECORDER_PAGE_MAP_H
+
+#include "base/err.h"
+#include "recorder/chunks.h"
+#include "recorder/snapshot.h"
+#include "vmm/vm.h"
+
+/*
+ * Which chunk of its recording each page of a running machine's memory is: for snapshots while it
+ * is recorded. What the guest writes KVM logs; what we and the devices write is marked
+ * (guest_memory_mark()). Memory: 8 bytes for each page.
+ */
+struct page_map;
+
+/* Follow a machine's memory from now on. It must outlive the map. */
+struct page_map *page_map_create(struct vm *vm, struct err *e);
+/* May be NULL. */
+void page_map_destroy(struct page_map *map);
+
+/* The chunk of a page before anything runs; 0, the page of zeroes, need not be said. Pages are
+ * counted in memory.host. */
+void page_map_initial(struct page_map *map, uint64_t page, uint32_t chunk);
+
+/* Enter the pages that differ from the initial ones by now into s; those that were written since
+ * the last call are put into the recording. */
+int page_map_take(struct page_map *map, struct chunk_store *chunks, struct snapshot *s,
+                  struct err *e);
+
+#endif
