@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "vmm/vcpu_state.h"
+
 const char *const reg_names[REG_COUNT] = {
     "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rsp", "rbp", "r8",
     "r9",  "r10", "r11", "r12", "r13", "r14", "r15", "rip", "rflags",
@@ -124,8 +126,7 @@ static void segment_encode(struct bytes *out, const struct kvm_segment *s)
     bytes_put_varint(out, s->base);
     bytes_put_u32(out, s->limit);
     bytes_put_u16(out, s->selector);
-    bytes_put_u16(out, (uint16_t)(s->type | s->present << 4 | s->dpl << 5 | s->db << 7 | s->s << 8 |
-                                  s->l << 9 | s->g << 10 | s->avl << 11 | s->unusable << 12));
+    bytes_put_u16(out, segment_attributes(s));
 }
 
 static void segment_decode(struct cursor *in, struct kvm_segment *s)
@@ -134,16 +135,7 @@ static void segment_decode(struct cursor *in, struct kvm_segment *s)
     s->base = cursor_varint(in);
     s->limit = cursor_u32(in);
     s->selector = cursor_u16(in);
-    unsigned bits = cursor_u16(in);
-    s->type = bits & 15;
-    s->present = bits >> 4 & 1;
-    s->dpl = bits >> 5 & 3;
-    s->db = bits >> 7 & 1;
-    s->s = bits >> 8 & 1;
-    s->l = bits >> 9 & 1;
-    s->g = bits >> 10 & 1;
-    s->avl = bits >> 11 & 1;
-    s->unusable = bits >> 12 & 1;
+    segment_set_attributes(s, cursor_u16(in));
 }
 
 static void landmark_encode(struct bytes *out, struct event_codec *codec, const struct landmark *l)

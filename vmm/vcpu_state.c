@@ -64,26 +64,16 @@ int vcpu_state_set(struct vcpu *vcpu, const struct vcpu_state *state, struct err
     return 0;
 }
 
-static void segment_encode(struct bytes *out, const struct kvm_segment *s)
+#define SEGMENT_UNUSABLE (1u << 12)
+
+uint16_t segment_attributes(const struct kvm_segment *s)
 {
-    bytes_put_u64(out, s->base);
-    bytes_put_u32(out, s->limit);
-    bytes_put_u16(out, s->selector);
-    /* An unusable segment has no other attributes worth the name; KVM's backends differ in what
-     * they leave there. */
-    bytes_put_u16(out, s->unusable
-                           ? 1u << 12
-                           : (uint16_t)(s->type | s->present << 4 | s->dpl << 5 | s->db << 7 |
-                                        s->s << 8 | s->l << 9 | s->g << 10 | s->avl << 11));
+    return (uint16_t)(s->type | s->present << 4 | s->dpl << 5 | s->db << 7 | s->s << 8 | s->l << 9 |
+                      s->g << 10 | s->avl << 11 | (s->unusable ? SEGMENT_UNUSABLE : 0));
 }
 
-static void segment_decode(struct cursor *in, struct kvm_segment *s)
+void segment_set_attributes(struct kvm_segment *s, uint16_t bits)
 {
-    memset(s, 0, sizeof *s);
-    s->base = cursor_u64(in);
-    s->limit = cursor_u32(in);
-    s->selector = cursor_u16(in);
-    unsigned bits = cursor_u16(in);
     s->type = bits & 15;
     s->present = bits >> 4 & 1;
     s->dpl = bits >> 5 & 3;
@@ -92,7 +82,26 @@ static void segment_decode(struct cursor *in, struct kvm_segment *s)
     s->l = bits >> 9 & 1;
     s->g = bits >> 10 & 1;
     s->avl = bits >> 11 & 1;
-    s->unusable = bits >> 12 & 1;
+    s->unusable = bits & SEGMENT_UNUSABLE ? 1 : 0;
+}
+
+static void segment_encode(struct bytes *out, const struct kvm_segment *s)
+{
+    bytes_put_u64(out, s->base);
+    bytes_put_u32(out, s->limit);
+    bytes_put_u16(out, s->selector);
+    /* An unusable segment has no other attributes worth the name; KVM's backends differ in what
+     * they leave there. */
+    bytes_put_u16(out, s->unusable ? SEGMENT_UNUSABLE : segment_attributes(s));
+}
+
+static void segment_decode(struct cursor *in, struct kvm_segment *s)
+{
+    memset(s, 0, sizeof *s);
+    s->base = cursor_u64(in);
+    s->limit = cursor_u32(in);
+    s->selector = cursor_u16(in);
+    segment_set_attributes(s, cursor_u16(in));
 }
 
 static void fpu_encode(struct bytes *out, const struct kvm_fpu *fpu)

@@ -27,6 +27,10 @@ int vcpu_state_set(struct vcpu *vcpu, const struct vcpu_state *state, struct err
 void vcpu_state_encode(struct bytes *out, const struct vcpu_state *state);
 bool vcpu_state_decode(struct cursor *in, struct vcpu_state *state);
 
+/* What there is of a segment besides base, limit and selector, in 13 bits. */
+uint16_t segment_attributes(const struct kvm_segment *s);
+void segment_set_attributes(struct kvm_segment *s, uint16_t bits);
+
 uint64_t vcpu_state_digest(const struct vcpu_state *state);
 /* x87 and SSE state alone. */
 uint64_t fpu_digest(const struct kvm_fpu *fpu);
