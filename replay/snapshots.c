@@ -27,6 +27,17 @@ static bool fits(const struct recording *r, const struct snapshot *s)
     return s->new_chunks <= recording_chunks(r);
 }
 
+void snapshot_entry_init(struct snapshot_entry *entry, const struct snapshot *s)
+{
+    *entry = (struct snapshot_entry){
+        .ordinal = s->mark.ordinal,
+        .tsc = s->mark.tsc,
+        .pages = s->pages,
+        .new_chunks = s->new_chunks,
+    };
+    memcpy(entry->name, s->name, sizeof entry->name);
+}
+
 static int load_entry(struct snapshot_entry *entry, const struct recording *r,
                       struct stream_reader *in, struct err *e)
 {
@@ -34,50 +45,50 @@ static int load_entry(struct snapshot_entry *entry, const struct recording *r,
     uint64_t runs;
     size_t got;
 
-    *entry = (struct snapshot_entry){.len = stream_varint(in)};
-    entry->offset = stream_tell(in);
+    const uint64_t len = stream_varint(in), offset = stream_tell(in);
     if (stream_bad(in))
         return stream_error(in, e);
-    if (entry->len > SNAPSHOT_MAX_BYTES || entry->len > stream_left(in))
+    if (len > SNAPSHOT_MAX_BYTES || len > stream_left(in))
         return bad(r, "a snapshot ends behind its stream", e);
     const uint8_t *data = stream_peek(in, SNAPSHOT_HEAD_MAX, &got);
     if (stream_bad(in))
         return stream_error(in, e);
-    struct cursor c = cursor_of(data, got < entry->len ? got : (size_t)entry->len);
+    struct cursor c = cursor_of(data, got < len ? got : (size_t)len);
     if (!snapshot_decode_head(&c, &s, &runs) || !fits(r, &s))
         return bad(r, "a snapshot makes no sense", e);
-    memcpy(entry->name, s.name, sizeof entry->name);
-    entry->ordinal = s.mark.ordinal;
-    entry->tsc = s.mark.tsc;
-    entry->pages = s.pages;
-    entry->new_chunks = s.new_chunks;
-    stream_skip(in, entry->len);
+    snapshot_entry_init(entry, &s);
+    entry->offset = offset;
+    entry->len = len;
+    stream_skip(in, len);
     return stream_error(in, e);
+}
+
+int snapshot_list_add(struct snapshot_list *list, const struct snapshot_entry *entry, struct err *e)
+{
+    if (list->count == list->capacity) {
+        const size_t capacity = list->capacity ? 2 * list->capacity : 16;
+        struct snapshot_entry *at = realloc(list->at, capacity * sizeof *at);
+        if (!at)
+            return err_set(e, STATUS_ERROR, "out of memory");
+        list->at = at;
+        list->capacity = capacity;
+    }
+    list->at[list->count++] = *entry;
+    return 0;
 }
 
 int snapshot_list_load(struct snapshot_list *list, const struct recording *r, struct err *e)
 {
     struct stream_reader *in = stream_open(r, STREAM_SNAPSHOTS, e);
-    size_t capacity = 0;
+    struct snapshot_entry entry;
     int rc = in ? 0 : -1;
 
     *list = (struct snapshot_list){0};
     while (rc == 0 && stream_left(in)) {
-        if (list->count == SNAPSHOTS_MAX) {
+        if (list->count == SNAPSHOTS_MAX)
             rc = bad(r, "it has too many snapshots", e);
-            break;
-        }
-        if (list->count == capacity) {
-            capacity = capacity ? 2 * capacity : 16;
-            struct snapshot_entry *at = realloc(list->at, capacity * sizeof *at);
-            if (!at) {
-                rc = err_set(e, STATUS_ERROR, "out of memory");
-                break;
-            }
-            list->at = at;
-        }
-        rc = load_entry(&list->at[list->count], r, in, e);
-        list->count += rc == 0;
+        else if (load_entry(&entry, r, in, e) < 0 || snapshot_list_add(list, &entry, e) < 0)
+            rc = -1;
     }
     stream_close(in);
     if (rc < 0)
@@ -135,6 +146,18 @@ const struct snapshot_entry *snapshot_list_before(const struct snapshot_list *li
         if (list->at[i].ordinal <= ordinal && (!best || list->at[i].ordinal > best->ordinal))
             best = &list->at[i];
     return best;
+}
+
+int snapshot_list_check_name(const struct snapshot_list *list, const struct recording *r,
+                             const char *name, struct err *e)
+{
+    if (find(list, name))
+        return err_set(e, STATUS_ERROR, "%s has a snapshot '%s' already; give it another name",
+                       recording_path(r), name);
+    if (list->count == SNAPSHOTS_MAX)
+        return err_set(e, STATUS_ERROR, "%s has as many snapshots as it may have",
+                       recording_path(r));
+    return 0;
 }
 
 void snapshot_list_new_name(const struct snapshot_list *list, char name[SNAPSHOT_NAME_MAX + 1])
@@ -218,48 +241,6 @@ int snapshot_enter(struct player *p, const struct snapshot_entry *entry, struct 
     if (rc == 0)
         rc = player_restore(p, &s.mark, e);
     snapshot_free(&s);
-    return rc;
-}
-
-int snapshot_take(struct player *p, struct chunk_store *chunks, struct snapshot *s, struct err *e)
-{
-    const struct guest_memory *m = &p->vm.memory;
-    const uint64_t before = chunks_stored(chunks);
-    uint32_t *image = player_image(p, e);
-
-    assert(p->cpu.at_sync && p->cpu.ordinal);
-    if (!image || player_mark(p, &s->mark, e) < 0) {
-        free(image);
-        return -1;
-    }
-    /* Pages of the image were all touched when it was loaded. */
-    for (uint64_t start = 0, end; guest_memory_touched(m, &start, &end); start = end) {
-        for (uint64_t at = start; at < end; at += PAGE_BYTES) {
-            const uint32_t page = (uint32_t)(at / PAGE_BYTES);
-            const uint32_t chunk = (uint32_t)chunks_add(chunks, m->host + at);
-            if (chunk != image[page])
-                snapshot_add_page(s, page, chunk);
-        }
-    }
-    s->new_chunks = chunks_stored(chunks) - before;
-    free(image);
-    return 0;
-}
-
-int snapshot_know_chunks(struct chunk_store *chunks, const struct recording *r, struct err *e)
-{
-    struct chunk_source *source = chunk_source_open(r, e);
-    uint8_t page[CHUNK_MAX_BYTES];
-    int rc = source ? 0 : -1;
-    size_t len;
-
-    for (uint64_t id = 1; rc == 0 && id <= recording_chunks(r); id++) {
-        rc = chunk_read(source, id, page, &len, e);
-        if (rc == 0)
-            chunks_know(chunks, page, len);
-    }
-    if (source)
-        chunk_source_close(source);
     return rc;
 }
 

@@ -5,12 +5,11 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "recorder/chunks.h"
 #include "recorder/snapshot.h"
 #include "replay/player.h"
 #include "replay/reader.h"
 
-/* The snapshots of a recording: finding them, beginning a replay at one, taking one. */
+/* The snapshots of a recording: finding them, beginning a replay at one. */
 
 struct snapshot_entry {
     char name[SNAPSHOT_NAME_MAX + 1];
@@ -24,12 +23,16 @@ struct snapshot_entry {
 
 struct snapshot_list {
     struct snapshot_entry *at; /* in the order in which they were made */
-    size_t count;
+    size_t count, capacity;
 };
 
 /* Find what snapshots a recording has; -1 when they make no sense. */
 int snapshot_list_load(struct snapshot_list *list, const struct recording *r, struct err *e);
 void snapshot_list_free(struct snapshot_list *list);
+int snapshot_list_add(struct snapshot_list *list, const struct snapshot_entry *entry,
+                      struct err *e);
+/* What a snapshot says of itself. */
+void snapshot_entry_init(struct snapshot_entry *entry, const struct snapshot *s);
 
 /* NULL, with an error that lists the names there are. */
 const struct snapshot_entry *snapshot_list_find(const struct snapshot_list *list,
@@ -38,6 +41,9 @@ const struct snapshot_entry *snapshot_list_find(const struct snapshot_list *list
 /* The last one at or before a sync point, or NULL. */
 const struct snapshot_entry *snapshot_list_before(const struct snapshot_list *list,
                                                   uint64_t ordinal);
+/* -1 unless a snapshot could be added with this name. */
+int snapshot_list_check_name(const struct snapshot_list *list, const struct recording *r,
+                             const char *name, struct err *e);
 /* A number that is no snapshot's name yet, as its name. */
 void snapshot_list_new_name(const struct snapshot_list *list, char name[SNAPSHOT_NAME_MAX + 1]);
 
@@ -51,13 +57,6 @@ int snapshot_read(const struct recording *r, const struct snapshot_entry *entry,
 /* Bring a replay to a snapshot from its beginning (player_open()), the only place whose memory it
  * fits to. */
 int snapshot_enter(struct player *p, const struct snapshot_entry *entry, struct err *e);
-
-/* Take one where the replay stands, which is a sync point, before the events there. Pages go into
- * the store, which knows all chunks of the recording; its name is the caller's. */
-int snapshot_take(struct player *p, struct chunk_store *chunks, struct snapshot *s, struct err *e);
-
-/* Have a store know every chunk of the recording. */
-int snapshot_know_chunks(struct chunk_store *chunks, const struct recording *r, struct err *e);
 
 /* How many sync points a recording has. */
 int recording_last_sync(const struct recording *r, uint64_t *ordinal, struct err *e);

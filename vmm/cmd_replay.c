@@ -321,6 +321,9 @@ static int replay_with(const struct invocation *inv, int argc, char **argv, bool
         return -1;
     if (o.gdb && !show)
         return err_set(e, STATUS_USAGE, "verify takes no --gdb; dittovm replay does");
+    if (o.landings && o.place.name[0])
+        return err_set(e, STATUS_USAGE, "--landings is of a whole recording; give it without @%s",
+                       o.place.name);
     o.quiet &= show; /* verify begins where it is told to */
     needs.gdb = o.gdb;
     if (o.gdb) /* checkpoints hold all that the guest changes once, and more in their memory */

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "replay/divergence.h"
+#include "replay/snapshot_adder.h"
 #include "vmm/playing.h"
 
 static const char help[] =
@@ -18,13 +19,16 @@ static const char help[] =
     "\n"
     "      --at POINT   where: the number of a sync point (see 'dittovm dump'; default: the last "
     "one)\n"
+    "      --every N    at every N sync points, from --at (default: N) to the end\n"
     "      --name NAME  what it is called (default: 1, 2, ...)\n"
     "      --clock NAME how forced points are found: auto (default), pmu, landmark or step\n"
     "  -q, --quiet      say nothing\n";
 
 struct snapshot_options {
     struct snapshot_place place;
-    uint64_t at; /* 0: the last sync point */
+    uint64_t at;    /* 0: the last sync point */
+    uint64_t every; /* sync points; 0: one snapshot only */
+    uint64_t last;  /* sync point of the recording */
     const char *name;
     const struct clock_ops *clock;
     bool quiet;
@@ -40,6 +44,11 @@ static int parse_one(struct snapshot_options *o, int option, char **argv, struct
         if (parse_number(optarg, UINT64_MAX - 1, &o->at) < 0 || !o->at)
             return err_set(e, STATUS_USAGE,
                            "--at takes the number of a sync point, from 1 on, not '%s'", optarg);
+        return 0;
+    case 'e':
+        if (parse_number(optarg, UINT64_MAX - 1, &o->every) < 0 || !o->every)
+            return err_set(e, STATUS_USAGE, "--every takes a number of sync points, not '%s'",
+                           optarg);
         return 0;
     case 'n':
         o->name = optarg;
@@ -60,11 +69,9 @@ static int parse_one(struct snapshot_options *o, int option, char **argv, struct
 static int parse(struct snapshot_options *o, int argc, char **argv, struct err *e)
 {
     static const struct option options[] = {
-        {"at", required_argument, NULL, 'a'},
-        {"name", required_argument, NULL, 'n'},
-        {"clock", required_argument, NULL, 'c'},
-        {"quiet", no_argument, NULL, 'q'},
-        {0},
+        {"at", required_argument, NULL, 'a'},   {"every", required_argument, NULL, 'e'},
+        {"name", required_argument, NULL, 'n'}, {"clock", required_argument, NULL, 'c'},
+        {"quiet", no_argument, NULL, 'q'},      {0},
     };
     int option;
 
@@ -77,12 +84,15 @@ static int parse(struct snapshot_options *o, int argc, char **argv, struct err *
     if (optind != argc - 1)
         return err_set(e, STATUS_USAGE,
                        "snapshot: give one recording (see dittovm snapshot --help)");
+    if (o->every && o->name)
+        return err_set(e, STATUS_USAGE, "--every names its snapshots itself: 1, 2, ...");
+    if (!o->at)
+        o->at = o->every;
     return snapshot_place_parse(argv[optind], &o->place, e);
 }
 
-/* Choose the place and the name, and refuse what cannot be before a long replay. */
-static int choose(struct snapshot_options *o, const struct recording *r,
-                  char name[SNAPSHOT_NAME_MAX + 1], struct err *e)
+/* Choose the place, and refuse what cannot be before a long replay. */
+static int choose(struct snapshot_options *o, const struct recording *r, struct err *e)
 {
     struct snapshot_list list;
     uint64_t last;
@@ -101,103 +111,89 @@ static int choose(struct snapshot_options *o, const struct recording *r,
     if (!last)
         rc = err_set(e, STATUS_ERROR, "%s has no sync point", recording_path(r));
     else if (o->at > last)
-        rc = err_set(e, STATUS_ERROR, "%s has %llu sync points; --at %llu is behind its end",
+        rc = err_set(e, STATUS_ERROR, "%s has %llu sync points; %llu is behind its end",
                      recording_path(r), (unsigned long long)last, (unsigned long long)o->at);
-    else if (list.count == SNAPSHOTS_MAX)
-        rc = err_set(e, STATUS_ERROR, "%s has as many snapshots as it may have", recording_path(r));
+    else
+        rc = snapshot_list_check_name(&list, r, o->name ? o->name : "", e);
+    o->last = last;
     if (!o->at)
         o->at = last;
-    if (o->name)
-        snprintf(name, SNAPSHOT_NAME_MAX + 1, "%s", o->name);
-    else
-        snapshot_list_new_name(&list, name);
-    for (size_t i = 0; rc == 0 && i < list.count; i++)
-        if (!strcmp(list.at[i].name, name))
-            rc = err_set(e, STATUS_ERROR, "%s has a snapshot '%s' already; give another --name",
-                         recording_path(r), name);
     snapshot_list_free(&list);
     return rc;
 }
 
-/* The replay stands at the place. Ends the writer. */
-static int add(struct player *p, struct recording_writer *w, const struct end_record *end,
-               struct snapshot *s, struct err *e)
+static void say(const struct snapshot_entry *made, const struct snapshot_options *o)
 {
-    struct chunk_store *chunks = chunks_create(w, e);
-    struct bytes record = {0};
-    int rc = chunks && snapshot_know_chunks(chunks, p->recording, e) == 0 ? 0 : -1;
-
-    if (rc == 0)
-        rc = snapshot_take(p, chunks, s, e);
-    if (rc == 0) {
-        snapshot_encode(&record, s);
-        (void)writer_put(w, STREAM_SNAPSHOTS, record.data, record.len); /* writer_finish() says */
-        rc = writer_finish(w, end->reason_code, end->reason, e);
-    } else {
-        writer_abort(w);
-    }
-    bytes_free(&record);
-    chunks_destroy(chunks);
-    return rc;
+    if (!o->quiet)
+        printf("dittovm: snapshot %s at sync point %llu: %llu pages, %llu of them new; dittovm "
+               "replay %s@%s\n",
+               made->name, (unsigned long long)made->ordinal, (unsigned long long)made->pages,
+               (unsigned long long)made->new_chunks, o->place.path, made->name);
 }
 
 /* 0: the replay stands there; a status otherwise, or -1. */
-static int go_there(struct player *p, const struct snapshot_options *o, struct err *e)
+static int go_there(struct player *p, uint64_t at, const struct snapshot_options *o, struct err *e)
 {
-    if (playing_begin(p, "", o->at, e) < 0 ||
-        playing_run(p, o->at, !o->quiet && isatty(STDERR_FILENO), e) < 0)
+    if (playing_run(p, at, !o->quiet && isatty(STDERR_FILENO), e) < 0)
         return -1;
     if (p->status == PLAYER_DIVERGED) {
         divergence_report(p, stderr);
         return STATUS_DIVERGED;
     }
-    if (!p->cpu.at_sync || p->cpu.ordinal != o->at)
-        return err_set(e, STATUS_ERROR, "stopped behind sync point %llu; nothing was kept",
-                       (unsigned long long)p->cpu.ordinal);
+    if (!p->cpu.at_sync || p->cpu.ordinal != at)
+        return err_set(e, STATUS_ERROR, "stopped behind sync point %llu, before %llu",
+                       (unsigned long long)p->cpu.ordinal, (unsigned long long)at);
     return 0;
 }
 
-static int make(struct snapshot_options *o, struct recording *r, struct err *e)
+/* At o->at; or there, and at every so many sync points behind it. */
+static int take_all(struct snapshot_adder *a, struct player *p, const struct snapshot_options *o,
+                    struct err *e)
 {
-    struct snapshot s = {0};
-    struct end_record end;
-    struct player p;
+    struct snapshot_entry made;
+    int rc = playing_begin(p, "", o->at, e);
 
-    if (choose(o, r, s.name, e) < 0)
-        return -1;
-    /* Held meanwhile, so that nobody else adds to it. */
-    struct recording_writer *w = writer_reopen(recording_path(r), &end, e);
-    if (!w)
-        return -1;
-    if (player_open(&p, r, o->clock, e) < 0) {
-        writer_abort(w);
-        return -1;
+    for (uint64_t at = o->at; rc == 0 && at <= o->last; at += o->every) {
+        rc = go_there(p, at, o, e);
+        if (rc == 0)
+            rc = snapshot_adder_put(a, p, o->name, &made, e);
+        if (rc == 0)
+            say(&made, o);
+        if (!o->every || o->last - at < o->every)
+            break;
     }
-    int rc = go_there(&p, o, e);
-    if (rc)
-        writer_abort(w);
-    else
-        rc = add(&p, w, &end, &s, e);
-    if (rc == 0 && !o->quiet)
-        printf("dittovm: snapshot %s at sync point %llu: %llu pages, %llu of them new; dittovm "
-               "replay %s@%s\n",
-               s.name, (unsigned long long)o->at, (unsigned long long)s.pages,
-               (unsigned long long)s.new_chunks, recording_path(r), s.name);
-    snapshot_free(&s);
-    player_close(&p);
     return rc;
 }
 
-/* Before anything is started. */
-static int check(const struct snapshot_options *o, struct err *e)
+static int make(const struct snapshot_options *o, struct recording *r, struct err *e)
 {
-    struct snapshot_options copy = *o;
-    char name[SNAPSHOT_NAME_MAX + 1];
+    struct snapshot_adder adder;
+    struct player p;
+    struct err later;
+
+    if (snapshot_adder_open(&adder, recording_path(r), e) < 0)
+        return -1;
+    if (player_open(&p, r, o->clock, e) < 0) {
+        snapshot_adder_abort(&adder);
+        return -1;
+    }
+    int rc = take_all(&adder, &p, o, e);
+    player_close(&p);
+    /* Those that were made stay, also when the way to the next one failed. */
+    if (adder.added)
+        return snapshot_adder_finish(&adder, rc ? &later : e) < 0 && rc == 0 ? -1 : rc;
+    snapshot_adder_abort(&adder);
+    return rc;
+}
+
+/* Once more in the emulated host, if it runs there. */
+static int check(struct snapshot_options *o, struct err *e)
+{
     struct recording *r = recording_open(o->place.path, e);
 
     if (!r)
         return -1;
-    int rc = choose(&copy, r, name, e);
+    int rc = choose(o, r, e);
     recording_close(r);
     return rc;
 }

@@ -6,6 +6,11 @@ is_tail() {
     [ -s "$1" ] && tail -c "$(stat -c %s "$1")" "$2" | cmp - "$1"
 }
 
+# dump_last RECORDING: its last sync point.
+dump_last() {
+    "$DITTO" dump "$1" | awk '$2 == "sync" { last = $1 } END { print last }'
+}
+
 # from_snapshot REC@NAME DIGEST: a replay from there is identical; what it shows is in replay.out.
 from_snapshot() {
     bounded 120 "$DITTO" replay --json "$1" >replay.out 2>replay.err </dev/null || {
@@ -48,6 +53,19 @@ from_snapshot() {
     [[ $output == *"$((last / 2))  snapshot 1"* ]]
 }
 
+@test "snapshots all along a recording, in one replay" {
+    small_recording c.ditto
+    ditto 0 snapshot --every 10 c.ditto
+    last=$(($(dump_last c.ditto) / 10))
+    [ "$(grep -c 'replay c.ditto@' <<<"$output")" = $last ]
+    [[ $output == *'snapshot 1 at sync point 10: '*"snapshot $last at sync point $((last * 10)): "* ]]
+    ditto 0 verify c.ditto@3
+    [[ $output == *identical* ]]
+    ditto 2 snapshot --every 10 --name x c.ditto
+    ditto 1 snapshot --every 10000 c.ditto
+    one_error 'sync points; 10000 is behind its end'
+}
+
 @test "snapshots that there are not, or cannot be" {
     small_recording c.ditto
     ditto 1 replay c.ditto@1
@@ -64,7 +82,7 @@ from_snapshot() {
     ditto 1 snapshot --name first c.ditto
     one_error "has a snapshot 'first' already"
     ditto 1 snapshot --at 100000 c.ditto
-    one_error 'sync points; --at 100000 is behind its end'
+    one_error 'sync points; 100000 is behind its end'
     ditto 2 snapshot --at 0 c.ditto
     ditto 2 snapshot --name 'a@b' c.ditto
     ditto 2 snapshot c.ditto@1
