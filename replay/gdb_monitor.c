@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "replay/gdb_text.h"
 #include "replay/gdb_timeline.h"
+#include "replay/snapshot_adder.h"
 #include "replay/symbols.h"
 
 static const char *const exit_names[] = {
@@ -94,6 +95,32 @@ static int do_checkpoint(struct timeline *t, const char *rest, struct bytes *out
     return 0;
 }
 
+/* [NAME]: the same, kept in the recording. */
+static int do_snapshot(struct timeline *t, const char *rest, struct bytes *out, struct err *e)
+{
+    struct player *p = t->player;
+    struct snapshot_adder adder;
+    struct snapshot_entry made;
+
+    if (*rest && !snapshot_name_valid(rest))
+        return err_set(e, STATUS_USAGE, "a name has up to %u letters, digits, '.', '_', '+' or '-'",
+                       SNAPSHOT_NAME_MAX);
+    if (!p->cpu.at_sync || !p->cpu.ordinal)
+        return err_set(e, STATUS_ERROR, "a snapshot can be at a sync point only; monitor seek %llu",
+                       (unsigned long long)(p->cpu.ordinal ? p->cpu.ordinal : 1));
+    if (snapshot_adder_open(&adder, recording_path(p->recording), e) < 0)
+        return -1;
+    if (snapshot_adder_put(&adder, p, *rest ? rest : NULL, &made, e) < 0) {
+        snapshot_adder_abort(&adder);
+        return -1;
+    }
+    if (snapshot_adder_finish(&adder, e) < 0)
+        return -1;
+    gdb_put_text(out, "snapshot %s: ", made.name);
+    put_place(t, out);
+    return 0;
+}
+
 static int do_info(struct timeline *t, const char *rest, struct bytes *out, struct err *e)
 {
     unsigned count = 0;
@@ -157,6 +184,7 @@ static const struct {
     {"seek", "N | N+K | @C: go to sync point N, K instructions behind it, or checkpoint C",
      do_seek},
     {"checkpoint", "remember this place", do_checkpoint},
+    {"snapshot", "[NAME]: keep this place, a sync point, in the recording: REC@NAME", do_snapshot},
     {"info", "checkpoints: those that were asked for", do_info},
     {"events", "[COUNT]: what the recording has next", do_events},
     {"help", "this", do_help},

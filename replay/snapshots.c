@@ -238,8 +238,11 @@ int snapshot_enter(struct player *p, const struct snapshot_entry *entry, struct 
     assert(p->cpu.ordinal == 0 && !p->vm.memory.marked);
     if (rc == 0)
         rc = load_pages(p, &s, e);
-    if (rc == 0)
-        rc = player_restore(p, &s.mark, e);
+    if (rc == 0 && player_restore(p, &s.mark, e) < 0) {
+        const struct err cause = *e;
+        rc = err_set(e, STATUS_BAD_RECORDING, "%s: its snapshot '%s' makes no sense: %s",
+                     recording_path(p->recording), entry->name, cause.text);
+    }
     snapshot_free(&s);
     return rc;
 }

@@ -326,8 +326,10 @@ static int replay_with(const struct invocation *inv, int argc, char **argv, bool
                        o.place.name);
     o.quiet &= show; /* verify begins where it is told to */
     needs.gdb = o.gdb;
-    if (o.gdb) /* checkpoints hold all that the guest changes once, and more in their memory */
+    if (o.gdb) { /* checkpoints hold all that the guest changes once, and more in their memory */
         needs.guest_memory += needs.guest_memory + o.checkpoint_memory;
+        needs.write_paths[needs.write_path_count++] = o.place.path; /* monitor snapshot */
+    }
     if (host_redirect(inv, &needs, &status, e))
         return status;
     struct recording *recording = recording_open(o.place.path, e);

@@ -3,8 +3,8 @@
     $ dittovm symbols REC > guest.sym
     $ gdb -x "$(dittovm symbols --gdb-helper)" guest.sym
 
-'ditto when', 'seek', 'checkpoint', 'events' and 'info' are dittovm's own commands ('monitor ...').
-'ditto task' says what the guest runs, from its memory: 'help ditto' lists them all.
+'ditto when', 'seek', 'checkpoint', 'snapshot', 'events' and 'info' are dittovm's own commands
+('monitor ...'). 'ditto task' says what the guest runs, from its memory: 'help ditto' lists them all.
 
 A guest's kernel comes without debug information, so where task_struct keeps things is found out from
 the tasks there are; see class Layout.
@@ -208,6 +208,7 @@ Ditto()
 Monitor("when", "Say at which point of the recording the machine is.")
 Monitor("seek", "Go to a point of the recording: ditto seek POINT.", moves=True)
 Monitor("checkpoint", "Keep the machine as it is here, to come back to quickly.")
+Monitor("snapshot", "Keep the machine as it is at a sync point in the recording: REC@NAME.")
 Monitor("events", "List what came into the machine around here.")
 Monitor("info", "Say what the recording holds.")
 Task()

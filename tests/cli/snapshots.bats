@@ -174,3 +174,29 @@ from_snapshot() {
     ditto 2 run -o d.ditto --checkpoint-every 0 --kernel "$HELLO_ELF"
     nothing_written c.ditto
 }
+
+@test "a snapshot that was tampered with is refused, or the replay diverges" {
+    small_recording c.ditto
+    ditto 0 snapshot --quiet --at 20 c.ditto
+    DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded 200 "$BUILD/tools/hostile_snapshots" c.ditto 60 \
+        >hostile.out 2>&1 || {
+        cat hostile.out
+        false
+    }
+    cat hostile.out
+    grep -q '^ok 1' hostile.out
+    # A bit that fell over in the file is noticed.
+    whole=$(stat -c %s "$SHARED/small.ditto")
+    size=$(stat -c %s c.ditto)
+    RANDOM=5
+    for _ in $(seq 40); do
+        at=$((whole + RANDOM % (size - 208 - whole)))
+        byte=$(od -An -tu1 -j $at -N 1 c.ditto)
+        cp c.ditto flipped.ditto
+        printf "\\x$(printf %x $((byte ^ 1 << RANDOM % 8)))" |
+            dd of=flipped.ditto bs=1 seek=$at conv=notrunc status=none
+        ditto 65 info flipped.ditto
+        one_error 'is damaged at byte'
+    done
+    rm flipped.ditto
+}

@@ -1,0 +1,160 @@
+/*
+ * Replays from snapshots that were tampered with: whatever they say, the replay is refused,
+ * diverges or goes on, and dittovm does not crash, hang or touch anything else. Writes TAP.
+ *
+ * usage: hostile_snapshots REC ROUNDS    (REC has a snapshot; writes hostile.ditto)
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "recorder/writer.h"
+#include "replay/snapshots.h"
+#include "vmm/command.h"
+
+#define COPY "hostile.ditto"
+/* How far each goes, and for how long at most. */
+#define SYNCS_MAX 50u
+#define US_MAX    700000
+
+static struct player player;
+static struct bytes file, record; /* the whole recording; its first snapshot, without the length */
+static size_t name_bytes;         /* of the record, which stay */
+
+enum outcome { REFUSED, NO_STATE, DIVERGED, STOPPED, PLAYED, FAILED, OUTCOMES };
+
+static _Noreturn void die(const char *what)
+{
+    printf("Bail out! %s\n", what);
+    exit(1);
+}
+
+static void on_alarm(int signal)
+{
+    (void)signal;
+    player_interrupt(&player);
+}
+
+static void set_alarm(long us)
+{
+    const struct itimerval timer = {.it_value.tv_usec = us, .it_interval.tv_usec = us};
+
+    setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+static void load(const char *path)
+{
+    struct snapshot_list list;
+    struct snapshot s;
+    struct err e = {0};
+    struct recording *r = recording_open(path, &e);
+
+    if (!r || snapshot_list_load(&list, r, &e) < 0)
+        die(e.text);
+    if (!list.count || snapshot_read(r, list.at, UINT32_MAX, &s, &e) < 0)
+        die("it has no snapshot");
+    struct bytes with_length = {0};
+    snapshot_encode(&with_length, &s);
+    struct cursor c = cursor_of(with_length.data, with_length.len);
+    const uint64_t len = cursor_varint(&c);
+    bytes_put(&record, c.p, len);
+    name_bytes = 1 + strlen(s.name);
+    bytes_free(&with_length);
+    snapshot_free(&s);
+    snapshot_list_free(&list);
+    recording_close(r);
+    if (file_read(path, 1u << 30, &file.data, &file.len, &e) < 0)
+        die(e.text);
+}
+
+/* The recording with one more snapshot, in which some bits are others. */
+static void write_copy(void)
+{
+    struct err e = {0};
+    struct end_record end;
+    struct bytes out = {0};
+    FILE *f = fopen(COPY, "wb");
+
+    if (!f || fwrite(file.data, file.len, 1, f) != 1 || fclose(f) != 0)
+        die("cannot write " COPY);
+    bytes_put_varint(&out, record.len);
+    const size_t body = out.len;
+    bytes_put(&out, record.data, record.len);
+    out.data[body + 1] = 'X'; /* another name */
+    for (unsigned flips = 1 + (unsigned)rand() % 4; flips; flips--)
+        out.data[body + name_bytes + (size_t)rand() % (record.len - name_bytes)] ^=
+            (uint8_t)(1u << rand() % 8);
+    struct recording_writer *w = writer_reopen(COPY, &end, &e);
+    if (!w)
+        die(e.text);
+    writer_put(w, STREAM_SNAPSHOTS, out.data, out.len);
+    if (writer_finish(w, end.reason_code, end.reason, &e) < 0)
+        die(e.text);
+    bytes_free(&out);
+}
+
+static enum outcome play(struct recording *r)
+{
+    struct snapshot_list list;
+    struct err e = {0};
+
+    if (snapshot_list_load(&list, r, &e) < 0)
+        return REFUSED;
+    if (player_open(&player, r, NULL, &e) < 0)
+        die(e.text);
+    enum outcome outcome = NO_STATE;
+    if (snapshot_enter(&player, &list.at[list.count - 1], &e) == 0) {
+        set_alarm(US_MAX);
+        if (player_run(&player, player.cpu.ordinal + SYNCS_MAX, &e) < 0)
+            outcome = FAILED;
+        else if (player.status == PLAYER_DIVERGED)
+            outcome = DIVERGED;
+        else
+            outcome = player.status == PLAYER_STOPPED ? STOPPED : PLAYED;
+        set_alarm(0);
+    }
+    player_close(&player);
+    snapshot_list_free(&list);
+    return outcome;
+}
+
+int main(int argc, char **argv)
+{
+    static char self[4096];
+    unsigned count[OUTCOMES] = {0};
+    struct err e = {0};
+    int status;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc != 3 || readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+        return 2;
+    struct invocation inv = {.self = self, .argv = argv, .host = HOST_AUTO};
+    struct host_needs needs = {.guest_memory = 64u << 20};
+    if (host_redirect(&inv, &needs, &status, &e)) {
+        if (e.text[0])
+            fprintf(stderr, "hostile_snapshots: %s\n", e.text);
+        return status;
+    }
+    signal(SIGALRM, on_alarm);
+    load(argv[1]);
+    srand(1);
+    for (int round = 0; round < atoi(argv[2]); round++) {
+        write_copy();
+        struct recording *r = recording_open(COPY, &e);
+        if (!r)
+            die(e.text);
+        count[play(r)]++;
+        recording_close(r);
+    }
+    unlink(COPY);
+    printf("# refused %u, no such state %u, diverged %u, stopped %u, played %u, failed %u\n",
+           count[REFUSED], count[NO_STATE], count[DIVERGED], count[STOPPED], count[PLAYED],
+           count[FAILED]);
+    printf("%sok 1 tampered snapshots are refused, or show\n1..1\n",
+           count[REFUSED] && count[DIVERGED] ? "" : "not ");
+    return 0;
+}
