@@ -279,9 +279,7 @@ static void set_differing(struct page_history *h, const struct moment *low,
     }
     set_written(h, low, low_base);
     set_written(h, high, high_base);
-    h->source->differing(h->source, high_base->image, h->written);
-    if (low_base->image)
-        h->source->differing(h->source, low_base->image, h->written);
+    h->source->differing(h->source, low_base->image, high_base->image, h->written);
 }
 
 int page_history_restore(struct page_history *h, struct moment *to, struct err *e)

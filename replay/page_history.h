@@ -34,8 +34,8 @@ struct page_source {
     /* Bring these pages of memory to what they are in an image. */
     int (*load)(struct page_source *s, const void *image, const uint32_t *pages, size_t count,
                 struct err *e);
-    /* Add the pages to the bitmap where this image may differ from the initial one. */
-    void (*differing)(struct page_source *s, const void *image, uint64_t *bitmap);
+    /* Add the pages to the bitmap in which two images may differ. */
+    void (*differing)(struct page_source *s, const void *a, const void *b, uint64_t *bitmap);
     /* Add the pages that were written since the last call to the bitmap. */
     int (*collect)(struct page_source *s, uint64_t *bitmap, struct err *e);
 };

@@ -46,6 +46,16 @@ static struct timeline *timeline_of(struct page_source *s)
     return (struct timeline *)((char *)s - offsetof(struct timeline, source));
 }
 
+/* image: of a snapshot; NULL: the initial one. */
+static uint32_t chunk_in(const struct timeline *t, const struct snapshot *image, uint32_t page)
+{
+    uint32_t chunk = t->image[page];
+
+    if (image)
+        snapshot_find_page(image, page, &chunk);
+    return chunk;
+}
+
 static int load(struct page_source *s, const void *image, const uint32_t *pages, size_t count,
                 struct err *e)
 {
@@ -54,26 +64,33 @@ static int load(struct page_source *s, const void *image, const uint32_t *pages,
 
     if (!list)
         return err_set(e, STATUS_ERROR, "out of memory");
-    for (size_t i = 0; i < count; i++) {
-        list[i] = (struct page_chunk){pages[i], t->image[pages[i]]};
-        if (image)
-            snapshot_find_page(image, pages[i], &list[i].chunk);
-    }
+    for (size_t i = 0; i < count; i++)
+        list[i] = (struct page_chunk){pages[i], chunk_in(t, image, pages[i])};
     int rc = chunk_read_pages(t->player->chunks, list, count, s->memory->host, e);
     free(list);
     return rc;
 }
 
-static void differing(struct page_source *s, const void *image, uint64_t *bitmap)
+/* Those of the pages of one image that are others in another one. */
+static void set_differing(const struct timeline *t, const struct snapshot *of,
+                          const struct snapshot *from, uint64_t *bitmap)
 {
-    const struct snapshot *snapshot = image;
-
-    (void)s;
-    for (size_t i = 0; i < snapshot->run_count; i++) {
-        const struct page_run *r = &snapshot->runs[i];
-        for (uint64_t page = r->page; page < (uint64_t)r->page + r->count; page++)
-            bitmap[page / 64] |= 1ull << page % 64;
+    for (size_t i = 0; i < of->run_count; i++) {
+        const struct page_run *r = &of->runs[i];
+        for (uint32_t n = 0; n < r->count; n++) {
+            const uint32_t page = r->page + n;
+            if (chunk_in(t, from, page) != r->chunk + (r->same ? 0 : n))
+                bitmap[page / 64] |= 1ull << page % 64;
+        }
     }
+}
+
+static void differing(struct page_source *s, const void *a, const void *b, uint64_t *bitmap)
+{
+    if (a)
+        set_differing(timeline_of(s), a, b, bitmap);
+    if (b)
+        set_differing(timeline_of(s), b, a, bitmap);
 }
 
 static int collect(struct page_source *s, uint64_t *bitmap, struct err *e)

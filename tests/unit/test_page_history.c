@@ -53,10 +53,13 @@ static int load(struct page_source *s, const void *image, const uint32_t *pages,
     return 0;
 }
 
-static void differing(struct page_source *s, const void *image, uint64_t *bitmap)
+static void differing(struct page_source *s, const void *a, const void *b, uint64_t *bitmap)
 {
+    const uint64_t x = a ? *(const uint64_t *)a : 0, y = b ? *(const uint64_t *)b : 0;
+
     (void)s;
-    for (uint64_t now = 0; now < *(const uint64_t *)image; now++)
+    assert_true(x != y);
+    for (uint64_t now = x < y ? x : y; now < (x < y ? y : x); now++)
         for (unsigned i = 0; i < 6; i++)
             bitmap[path[now][i] / 64] |= 1ull << path[now][i] % 64;
 }
