@@ -1,16 +1,19 @@
 #include "vmm/playing.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 
 /* How often it is said how far it is. */
 #define PROGRESS_SYNCS 2000
 
 static struct player *playing;
+static volatile sig_atomic_t stop_wanted;
 
 static void on_signal(int signal)
 {
     (void)signal;
+    stop_wanted = 1;
     if (playing)
         player_interrupt(playing);
 }
@@ -52,6 +55,8 @@ int playing_run(struct player *p, uint64_t until, bool progress, struct err *e)
 
     playing = p;
     command_catch_signals(on_signal);
+    if (stop_wanted) /* since the last run */
+        player_interrupt(p);
     while (rc == 0) {
         const uint64_t next = p->cpu.ordinal + PROGRESS_SYNCS;
         rc = player_run(p, progress && next < until ? next : until, e);
