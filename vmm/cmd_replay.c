@@ -317,7 +317,7 @@ static int replay_with(const struct invocation *inv, int argc, char **argv, bool
     struct host_needs needs;
     int status;
 
-    if (parse(&o, argc, argv, e) < 0 || playing_needs(&o.place, &needs, e) < 0)
+    if (parse(&o, argc, argv, e) < 0 || playing_needs(&o.place, o.gdb ? UINT64_MAX : o.until, &needs, e) < 0)
         return -1;
     if (o.gdb && !show)
         return err_set(e, STATUS_USAGE, "verify takes no --gdb; dittovm replay does");

@@ -18,7 +18,21 @@ static void on_signal(int signal)
         player_interrupt(playing);
 }
 
-static int check_name(const struct recording *r, const char *name, struct err *e)
+/* The snapshot that was named; NULL with an error when there is none, or `until` is before it. */
+static const struct snapshot_entry *find(const struct snapshot_list *list,
+                                         const struct recording *r, const char *name,
+                                         uint64_t until, struct err *e)
+{
+    const struct snapshot_entry *entry = snapshot_list_find(list, r, name, e);
+
+    if (!entry || entry->ordinal <= until)
+        return entry;
+    err_set(e, STATUS_USAGE, "--to %llu is before the snapshot '%s', at sync point %llu",
+            (unsigned long long)until, name, (unsigned long long)entry->ordinal);
+    return NULL;
+}
+
+static int check_place(const struct recording *r, const char *name, uint64_t until, struct err *e)
 {
     struct snapshot_list list;
 
@@ -26,12 +40,13 @@ static int check_name(const struct recording *r, const char *name, struct err *e
         return 0;
     if (snapshot_list_load(&list, r, e) < 0)
         return -1;
-    int rc = snapshot_list_find(&list, r, name, e) ? 0 : -1;
+    int rc = find(&list, r, name, until, e) ? 0 : -1;
     snapshot_list_free(&list);
     return rc;
 }
 
-int playing_needs(const struct snapshot_place *place, struct host_needs *needs, struct err *e)
+int playing_needs(const struct snapshot_place *place, uint64_t until, struct host_needs *needs,
+                  struct err *e)
 {
     struct recording *recording = recording_open(place->path, e);
     size_t len;
@@ -44,7 +59,7 @@ int playing_needs(const struct snapshot_place *place, struct host_needs *needs, 
         json_integer_value(json_object_get(json_object_get(meta, "machine"), "memory"));
     *needs = (struct host_needs){.guest_memory = memory > 0 ? (uint64_t)memory : 0};
     json_decref(meta);
-    int rc = check_name(recording, place->name, e);
+    int rc = check_place(recording, place->name, until, e);
     recording_close(recording);
     return rc;
 }
@@ -79,14 +94,11 @@ int playing_begin(struct player *p, const char *name, uint64_t until, struct err
     if (snapshot_list_load(&list, p->recording, e) < 0)
         return -1;
     if (name[0])
-        from = snapshot_list_find(&list, p->recording, name, e);
+        from = find(&list, p->recording, name, until, e);
     else
         from = snapshot_list_before(&list, until);
     if (!from && name[0])
         rc = -1;
-    else if (from && from->ordinal > until)
-        rc = err_set(e, STATUS_USAGE, "--to %llu is before the snapshot '%s', at sync point %llu",
-                     (unsigned long long)until, name, (unsigned long long)from->ordinal);
     else if (from)
         rc = snapshot_enter(p, from, e);
     snapshot_list_free(&list);

@@ -53,19 +53,6 @@ from_snapshot() {
     [[ $output == *"$((last / 2))  snapshot 1"* ]]
 }
 
-@test "snapshots all along a recording, in one replay" {
-    small_recording c.ditto
-    ditto 0 snapshot --every 10 c.ditto
-    last=$(($(dump_last c.ditto) / 10))
-    [ "$(grep -c 'replay c.ditto@' <<<"$output")" = $last ]
-    [[ $output == *'snapshot 1 at sync point 10: '*"snapshot $last at sync point $((last * 10)): "* ]]
-    ditto 0 verify c.ditto@3
-    [[ $output == *identical* ]]
-    ditto 2 snapshot --every 10 --name x c.ditto
-    ditto 1 snapshot --every 10000 c.ditto
-    one_error 'sync points; 10000 is behind its end'
-}
-
 @test "snapshots that there are not, or cannot be" {
     small_recording c.ditto
     ditto 1 replay c.ditto@1
@@ -107,10 +94,9 @@ from_snapshot() {
         ditto 0 info --json cut.ditto
         [[ $output == *'"complete": true'*'"snapshots": []'* ]]
     done
+    ditto 0 snapshot --quiet --at 20 cut.ditto
     ditto 0 verify cut.ditto
     [[ $output == *identical*'powered off' ]]
-    ditto 0 snapshot --quiet --at 20 cut.ditto
-    ditto 0 verify cut.ditto@1
 }
 
 @test "snapshots of Linux share their pages" {
@@ -150,9 +136,6 @@ from_snapshot() {
         false
     }
     [ "$(grep -c '^ok.* a snapshot, and played to' travel.out)" = "$count" ]
-    # One more, by hand.
-    ditto 0 snapshot --quiet c.ditto
-    ditto 0 verify "c.ditto@$((count + 1))"
 }
 
 @test "a recorder that is killed leaves its snapshots" {
@@ -175,9 +158,15 @@ from_snapshot() {
     nothing_written c.ditto
 }
 
-@test "a snapshot that was tampered with is refused, or the replay diverges" {
+@test "snapshots all along a recording, in one replay; tampered with they are refused, or diverge" {
     small_recording c.ditto
-    ditto 0 snapshot --quiet --at 20 c.ditto
+    ditto 0 snapshot --every 10 c.ditto
+    last=$(($(dump_last c.ditto) / 10))
+    [ "$(grep -c 'replay c.ditto@' <<<"$output")" = $last ]
+    [[ $output == *'snapshot 1 at sync point 10: '*"snapshot $last at sync point $((last * 10)): "* ]]
+    ditto 2 snapshot --every 10 --name x c.ditto
+    ditto 1 snapshot --every 10000 c.ditto
+    one_error 'sync points; 10000 is behind its end'
     DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded 200 "$BUILD/tools/hostile_snapshots" c.ditto 60 \
         >hostile.out 2>&1 || {
         cat hostile.out
