@@ -301,7 +301,34 @@ static void test_code_that_rewrites_itself(void **state)
     before_extension = NULL;
     *leaf &= ~PTE_WRITE;
     assert_int_equal(at_site[REG_RAX], 41 * 42 / 2);
-    assert_in_range(exits, 41, 200);
+    assert_in_range(exits, 2 * 41, 2 * 41 + 8); /* the two guards around the INC */
+}
+
+/* A return first compares with the target that it had first: all but the last of a recursion's. */
+static void test_returns(void **state)
+{
+    /* 0: xor eax,eax; 2: mov rdi,rsi; 5: call 20; 10: mov rdi,rsi; 13: call 20; 18: ret; 19: nop;
+     * 20: dec rdi; 23: jz 30; 25: call 20; 30: inc rax (the site); 33: ret */
+    static const uint8_t code[] = {0x31, 0xc0, 0x48, 0x89, 0xf7, 0xe8, 10,   0,    0,
+                                   0,    0x48, 0x89, 0xf7, 0xe8, 2,    0,    0,    0,
+                                   0xc3, 0x90, 0x48, 0xff, 0xcf, 0x74, 0x05, 0xe8, 0xf6,
+                                   0xff, 0xff, 0xff, 0x48, 0xff, 0xc0, 0xc3};
+    const struct trace_condition never = {.reg = 3, .value = 12345};
+    uint64_t result;
+
+    (void)state;
+    build(code, sizeof code, 30, &never, 1);
+    assert_false(call_copy((uintptr_t)original, 0, 1000, 0, 0, &result));
+    assert_int_equal(result, 2000);
+    assert_in_range(exits, 3, 12);
+    const uint64_t predicted = (uintptr_t)original + 30;
+    const uint8_t lea[] = {0x8d, 0x89, (uint8_t)-predicted, (uint8_t)(-predicted >> 8)};
+    assert_non_null(memmem(t->code, t->len, lea, sizeof lea));
+    /* As the guest could leave it: no place of the code, or none of a return. */
+    trace_predict_return(t, UINT32_MAX - 8, predicted, 0);
+    trace_predict_return(t, t->dispatch, predicted, 0);
+    assert_false(call_copy((uintptr_t)original, 0, 1000, 0, 0, &result));
+    assert_int_equal(result, 2000);
 }
 
 static void test_changed_code_is_noticed(void **state)
@@ -527,6 +554,7 @@ int main(void)
         cmocka_unit_test(test_flags_survive),
         cmocka_unit_test(test_memory_condition),
         cmocka_unit_test(test_code_that_rewrites_itself),
+        cmocka_unit_test(test_returns),
         cmocka_unit_test(test_changed_code_is_noticed),
         cmocka_unit_test(test_every_copy_has_its_original),
         cmocka_unit_test(test_what_asks_for_nothing),
