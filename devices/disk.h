@@ -62,6 +62,10 @@ struct disk *disk_raw_open(const char *path, bool writable, struct err *e);
  * also when it fails (NULL).
  */
 struct disk *disk_overlay_new(struct disk *base, struct err *e);
+#define DISK_CLUSTER 4096u
+/* The next changed cluster of an overlay at or after *offset (a multiple of DISK_CLUSTER). False
+ * when there is none, or the disk is no overlay. */
+bool disk_overlay_changed(const struct disk *disk, uint64_t *offset);
 
 /* For backends: pread and pwrite of everything, or -1. */
 int disk_file_read(int fd, uint64_t offset, void *data, size_t len);

@@ -14,7 +14,7 @@
  * file systems write, so a cluster is seldom written in part, and it is the page of the memory
  * file: nothing is stored that was not written.
  */
-#define CLUSTER 4096u
+#define CLUSTER DISK_CLUSTER
 
 struct overlay {
     struct disk disk;
@@ -147,6 +147,17 @@ static const struct disk_ops overlay_ops = {
     .discard = overlay_zero, /* a hole either way, and it hides the base */
     .close = overlay_close,
 };
+
+bool disk_overlay_changed(const struct disk *disk, uint64_t *offset)
+{
+    const struct overlay *o = (const struct overlay *)disk;
+
+    if (disk->ops != &overlay_ops)
+        return false;
+    while (*offset < disk->size && !is_changed(o, *offset / CLUSTER))
+        *offset += CLUSTER;
+    return *offset < disk->size;
+}
 
 struct disk *disk_overlay_new(struct disk *base, struct err *e)
 {

@@ -34,14 +34,11 @@ enum {
 #define FCR_CLEAR_RX 0x02
 #define FCR_KEPT     0xc9 /* enable, DMA mode, trigger level */
 
-#define LCR_DLAB 0x80
-
-#define MCR_RTS      0x02
-#define MCR_DTR      0x01
-#define MCR_OUT1     0x04
-#define MCR_OUT2     0x08
-#define MCR_LOOPBACK 0x10
-#define MCR_BITS     0x1f
+#define MCR_RTS  0x02
+#define MCR_DTR  0x01
+#define MCR_OUT1 0x04
+#define MCR_OUT2 0x08
+#define MCR_BITS 0x1f
 
 #define LSR_DATA_READY 0x01
 #define LSR_OVERRUN    0x02
@@ -82,14 +79,14 @@ static uint8_t interrupt_identity(const struct serial *serial)
 static void update_irq(const struct serial *serial)
 {
     /* Loopback takes OUT2 off its pin, and with it the interrupt off the bus. */
-    bool gate = serial->mcr & MCR_OUT2 && !(serial->mcr & MCR_LOOPBACK);
+    bool gate = serial->mcr & MCR_OUT2 && !(serial->mcr & SERIAL_MCR_LOOPBACK);
 
     irq_pin_set(&serial->irq, gate && interrupt_identity(serial) != IIR_NONE);
 }
 
 static uint8_t modem_inputs(uint8_t mcr)
 {
-    if (!(mcr & MCR_LOOPBACK))
+    if (!(mcr & SERIAL_MCR_LOOPBACK))
         return MSR_CTS | MSR_DSR | MSR_CARRIER;
     return (uint8_t)((mcr & MCR_RTS ? MSR_CTS : 0) | (mcr & MCR_DTR ? MSR_DSR : 0) |
                      (mcr & MCR_OUT1 ? MSR_RING : 0) | (mcr & MCR_OUT2 ? MSR_CARRIER : 0));
@@ -120,7 +117,7 @@ static void write_fcr(struct serial *serial, uint8_t value)
 
 static void transmit(struct serial *serial, uint8_t byte)
 {
-    if (!(serial->mcr & MCR_LOOPBACK)) {
+    if (!(serial->mcr & SERIAL_MCR_LOOPBACK)) {
         if (serial->tx)
             serial->tx(serial->tx_opaque, byte);
     } else if (serial->received < capacity(serial)) {
@@ -139,7 +136,7 @@ static void write_register(void *dev, unsigned reg, uint8_t value)
 {
     struct serial *serial = dev;
 
-    if (serial->lcr & LCR_DLAB && reg <= REG_IER) {
+    if (serial->lcr & SERIAL_LCR_DLAB && reg <= REG_IER) {
         serial->divisor[reg] = value;
         return;
     }
@@ -186,7 +183,7 @@ static uint8_t read_register(void *dev, unsigned reg)
     struct serial *serial = dev;
     uint8_t value;
 
-    if (serial->lcr & LCR_DLAB && reg <= REG_IER)
+    if (serial->lcr & SERIAL_LCR_DLAB && reg <= REG_IER)
         return serial->divisor[reg];
     switch (reg) {
     case REG_DATA:
@@ -225,7 +222,7 @@ static uint8_t read_register(void *dev, unsigned reg)
 size_t serial_room(const struct serial *serial)
 {
     assert(serial->received <= SERIAL_FIFO_BYTES);
-    if (serial->mcr & MCR_LOOPBACK || serial->received >= capacity(serial))
+    if (serial->mcr & SERIAL_MCR_LOOPBACK || serial->received >= capacity(serial))
         return 0;
     return capacity(serial) - serial->received;
 }

@@ -17,9 +17,12 @@
  * Simplified: received bytes raise an interrupt at once, as "trigger level reached" or else as
  * "character timeout"; there are no line errors except overrun in loopback.
  */
-#define SERIAL_COM1_PORT  0x3f8
-#define SERIAL_COM1_IRQ   4
-#define SERIAL_FIFO_BYTES 16
+#define SERIAL_COM1_PORT 0x3f8
+#define SERIAL_COM1_IRQ  4
+
+#define SERIAL_LCR_DLAB     0x80 /* data and interrupt enable are the divisor */
+#define SERIAL_MCR_LOOPBACK 0x10
+#define SERIAL_FIFO_BYTES   16
 
 struct serial {
     struct device dev;

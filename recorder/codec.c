@@ -291,6 +291,15 @@ void event_encode(struct bytes *out, struct event_codec *codec, const struct eve
         bytes_put_u8(out, event->end.has_digest);
         digest_encode(out, &event->end.digest);
         break;
+    case EVENT_TIME:
+        bytes_put_varint(out, event->time_ns - codec->time_ns);
+        codec->time_ns = event->time_ns;
+        break;
+    case EVENT_RECEIVED:
+        assert(event->received.len >= 1 && event->received.len <= RECEIVED_MAX);
+        bytes_put_u8(out, event->received.len);
+        bytes_put(out, event->received.data, event->received.len);
+        break;
     }
 }
 
@@ -327,6 +336,16 @@ bool event_decode(struct cursor *in, struct event_codec *codec, struct event *ev
         event->end.reason = cursor_u8(in);
         event->end.has_digest = cursor_u8(in) != 0;
         digest_decode(in, &event->end.digest);
+        break;
+    case EVENT_TIME:
+        event->time_ns = codec->time_ns += cursor_varint(in);
+        break;
+    case EVENT_RECEIVED:
+        event->received.len = cursor_u8(in);
+        if (event->received.len < 1 || event->received.len > RECEIVED_MAX)
+            in->bad = true;
+        else
+            cursor_get(in, event->received.data, event->received.len);
         break;
     default:
         in->bad = true;

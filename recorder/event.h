@@ -91,6 +91,10 @@ enum event_kind {
     EVENT_FORCED = 6,    /* the next sync point is a forced one: land on it */
     EVENT_DIGEST = 7,    /* digest of memory and CPU state, to be compared */
     EVENT_END = 8,       /* the machine ended here */
+    /* For who follows the devices; the guest does not notice. */
+    EVENT_TIME = 9,      /* the device time of the access at this sync point, or else of a poll */
+    EVENT_RECEIVED = 10, /* the console's UART took bytes from the line */
+    EVENT_LAST = EVENT_RECEIVED,
 };
 
 enum end_reason {
@@ -113,6 +117,8 @@ struct dma_transfer {
     const uint8_t *data;             /* writes of at most DMA_INLINE_MAX bytes: points into the input */
     uint64_t chunks[DMA_MAX_CHUNKS]; /* longer writes: a chunk for each 4096 bytes of data */
 };
+
+#define RECEIVED_MAX 16 /* as many as the UART's FIFO takes */
 
 struct state_digest {
     uint64_t memory, cpu, outputs;
@@ -139,6 +145,11 @@ struct event {
         struct gp_hook hook;
         struct landmark landmark;
         struct state_digest digest;
+        uint64_t time_ns;
+        struct {
+            uint8_t len; /* 1..RECEIVED_MAX */
+            uint8_t data[RECEIVED_MAX];
+        } received;
         struct {
             enum end_reason reason;
             bool has_digest;
@@ -149,7 +160,7 @@ struct event {
 
 /* The codec's memory, zeroed at the start; encoder and decoder each own one a vCPU. */
 struct event_codec {
-    uint64_t ordinal, gpa, next_chunk;
+    uint64_t ordinal, gpa, next_chunk, time_ns;
     uint64_t regs[REG_COUNT];
 };
 

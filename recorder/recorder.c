@@ -78,31 +78,68 @@ int recorder_follow_memory(struct recorder *r, struct vm *vm, struct err *e)
     return r->pages ? 0 : -1;
 }
 
-int recorder_initial(struct recorder *r, const struct guest_memory *m,
-                     const struct vcpu_state *vcpus, unsigned count, struct err *e)
-{
-    uint64_t next_gfn = 0, next_chunk = 0;
+/* One page of a list of pages: of memory, or of the disk. */
+struct page_list {
+    uint64_t next_page, next_chunk;
+};
 
-    if (!r)
-        return 0;
+static void put_page(struct recorder *r, struct page_list *list, uint64_t page, uint64_t chunk)
+{
+    bytes_put_svarint(&r->scratch, (int64_t)(page - list->next_page));
+    bytes_put_svarint(&r->scratch, (int64_t)(chunk - list->next_chunk));
+    list->next_page = page + 1;
+    list->next_chunk = chunk + 1;
+}
+
+static void put_memory(struct recorder *r, const struct guest_memory *m)
+{
+    struct page_list list = {0};
+
     for (uint64_t start = 0, end; guest_memory_touched(m, &start, &end); start = end) {
         for (uint64_t at = start; at < end; at += PAGE_BYTES) {
             uint64_t gfn = guest_memory_gpa(m, at) / PAGE_BYTES;
             uint64_t chunk = chunks_add(r->chunks, m->host + at);
             if (chunk == CHUNK_ZERO_PAGE)
                 continue;
-            bytes_put_svarint(&r->scratch, (int64_t)(gfn - next_gfn));
-            bytes_put_svarint(&r->scratch, (int64_t)(chunk - next_chunk));
+            put_page(r, &list, gfn, chunk);
             if (r->pages)
                 page_map_initial(r->pages, at / PAGE_BYTES, (uint32_t)chunk);
-            next_gfn = gfn + 1;
-            next_chunk = chunk + 1;
         }
     }
     put(r, STREAM_IMAGE);
-    for (unsigned i = 0; i < count; i++)
-        vcpu_state_encode(&r->scratch, &vcpus[i]);
+}
+
+/* What lies in the overlay already, zeroes included: they hide what is below. */
+static int put_disk(struct recorder *r, struct disk *disk, struct err *e)
+{
+    uint8_t page[DISK_CLUSTER];
+    struct page_list list = {0};
+
+    for (uint64_t at = 0; disk && disk_overlay_changed(disk, &at); at += DISK_CLUSTER) {
+        memset(page, 0, sizeof page); /* the last one may be shorter */
+        uint64_t left = disk->size - at;
+        if (disk_read(disk, at, page, left < sizeof page ? (size_t)left : sizeof page) < 0)
+            return err_set(e, STATUS_ERROR, "cannot read what the guest has written to its disk");
+        put_page(r, &list, at / DISK_CLUSTER, chunks_add(r->chunks, page));
+    }
+    put(r, STREAM_DISK);
+    return 0;
+}
+
+int recorder_initial(struct recorder *r, const struct initial_state *initial, struct err *e)
+{
+    if (!r)
+        return 0;
+    put_memory(r, initial->memory);
+    for (unsigned i = 0; i < initial->cpu_count; i++) {
+        vcpu_state_encode(&r->scratch, &initial->cpus[i].state);
+        vcpu_pending_encode(&r->scratch, &initial->cpus[i].pending);
+    }
+    bytes_put_u8(&r->scratch, (uint8_t)(initial->dlab | initial->loopback << 1));
     put(r, STREAM_STATE);
+    if (put_disk(r, initial->disk, e) < 0)
+        return -1;
+    (void)writer_put(r->writer, STREAM_DEVICES, initial->devices.data, initial->devices.len);
     return writer_epoch(r->writer, e);
 }
 
@@ -179,6 +216,25 @@ void recorder_hook(struct recorder *r, unsigned vcpu, const struct gp_hook *hook
 
     if (r)
         put_event(r, vcpu, &event);
+}
+
+void recorder_time(struct recorder *r, unsigned vcpu, uint64_t now_ns)
+{
+    struct event event = {.kind = EVENT_TIME, .time_ns = now_ns};
+
+    if (r)
+        put_event(r, vcpu, &event);
+}
+
+void recorder_received(struct recorder *r, unsigned vcpu, const uint8_t *data, size_t len)
+{
+    struct event event = {.kind = EVENT_RECEIVED, .received = {.len = (uint8_t)len}};
+
+    if (!r || !len)
+        return;
+    assert(len <= RECEIVED_MAX);
+    memcpy(event.received.data, data, len);
+    put_event(r, vcpu, &event);
 }
 
 void recorder_forced(struct recorder *r, unsigned vcpu, const struct landmark *landmark)
@@ -267,10 +323,6 @@ int recorder_snapshot(struct recorder *r, struct vcpu *vcpu, const struct record
 }
 
 /* ---- DMA ---- */
-
-/* Reads shorter than this are a device following its rings: what it read there shows in what it
- * then does. Longer ones are payload, an output of the machine. */
-#define DMA_READ_MIN 64
 
 static void log_dma(struct recorder *r, unsigned vcpu, bool write, uint64_t gpa,
                     const uint8_t *data, size_t len)

@@ -5,7 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bytes.h"
 #include "base/err.h"
+#include "devices/disk.h"
 #include "mmu/dma.h"
 #include "recorder/event.h"
 #include "vmm/vcpu_state.h"
@@ -34,9 +36,21 @@ struct recorder *recorder_create(const char *path, bool overwrite, const char *m
  * recorder_initial(). */
 int recorder_follow_memory(struct recorder *r, struct vm *vm, struct err *e);
 
-/* The initial state: all of RAM, and each vCPU in order. Call once, before anything runs. */
-int recorder_initial(struct recorder *r, const struct guest_memory *m,
-                     const struct vcpu_state *vcpus, unsigned count, struct err *e);
+/* What a machine is before its first instruction: as it boots, or where it goes on from. */
+struct vcpu_start {
+    struct vcpu_state state;
+    struct vcpu_pending pending;
+};
+struct initial_state {
+    const struct guest_memory *memory;
+    const struct vcpu_start *cpus; /* each, in order */
+    unsigned cpu_count;
+    struct bytes devices; /* of pc_save() (vmm/pc.h); the recording does not look into it */
+    struct disk *disk;    /* what was changed in its overlay is recorded; NULL: there is none */
+    bool dlab, loopback;  /* of the console's UART: they tell output from settings */
+};
+/* Call once, before anything runs. */
+int recorder_initial(struct recorder *r, const struct initial_state *initial, struct err *e);
 
 /* The bytes of STREAM_SYMBOLS (recorder/streams.h). */
 void recorder_symbols(struct recorder *r, const struct bytes *symbols);
@@ -52,6 +66,10 @@ void recorder_tsc(struct recorder *r, unsigned vcpu, uint64_t value);
 void recorder_interrupt(struct recorder *r, unsigned vcpu, uint8_t vector);
 void recorder_window(struct recorder *r, unsigned vcpu, bool want);
 void recorder_hook(struct recorder *r, unsigned vcpu, const struct gp_hook *hook);
+/* What only the devices get to see, so that others can follow them (vmm/shadow.h): the device time,
+ * of an access that asked for it or of a pc_poll(), and console input that the UART took. */
+void recorder_time(struct recorder *r, unsigned vcpu, uint64_t now_ns);
+void recorder_received(struct recorder *r, unsigned vcpu, const uint8_t *data, size_t len);
 /* The vCPU was stopped at an arbitrary instruction; the recorder_sync() of it follows. */
 void recorder_forced(struct recorder *r, unsigned vcpu, const struct landmark *landmark);
 /* Have replay compare all memory and the vCPU's state here. */
@@ -73,6 +91,10 @@ int recorder_snapshot(struct recorder *r, struct vcpu *vcpu, const struct record
                       struct err *e);
 
 /* ---- the devices' side ---- */
+
+/* Reads shorter than this are a device following its rings: what it read there shows in what it
+ * then does. Longer ones are payload, an output of the machine. */
+#define DMA_READ_MIN 64
 
 /* Guest memory as devices see it (mmu/dma.h), with a recorder or without. */
 struct recorded_dma {

@@ -1,14 +1,9 @@
 #include "recorder/snapshot.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-
-/* What of struct kvm_vcpu_events is the guest's. */
-#define EVENT_FLAGS (KVM_VCPUEVENT_VALID_NMI_PENDING | KVM_VCPUEVENT_VALID_SHADOW)
 
 bool snapshot_name_valid(const char *name)
 {
@@ -21,13 +16,9 @@ bool snapshot_name_valid(const char *name)
 
 int mark_get_vcpu(struct vcpu *vcpu, struct player_mark *mark, struct err *e)
 {
-    if (vcpu_state_get(vcpu, &mark->cpu, e) < 0)
-        return -1;
-    if (ioctl(vcpu->fd, KVM_GET_VCPU_EVENTS, &mark->events) < 0 ||
-        ioctl(vcpu->fd, KVM_GET_DEBUGREGS, &mark->debug) < 0)
-        return err_set(e, STATUS_ERROR, "cannot read the vCPU's state: %s", strerror(errno));
-    mark->events.flags &= EVENT_FLAGS;
-    return 0;
+    return vcpu_state_get(vcpu, &mark->cpu, e) < 0 || vcpu_pending_get(vcpu, &mark->pending, e) < 0
+               ? -1
+               : 0;
 }
 
 /* ---- pages ---- */
@@ -139,46 +130,12 @@ static void runs_decode(struct cursor *in, struct snapshot *s, uint64_t runs, ui
 
 enum { MARK_WINDOW = 1, MARK_DLAB = 2, MARK_LOOPBACK = 4 };
 
-static void events_encode(struct bytes *out, const struct kvm_vcpu_events *v)
-{
-    bytes_put_u8(out, v->exception.injected);
-    bytes_put_u8(out, v->exception.nr);
-    bytes_put_u8(out, v->exception.has_error_code);
-    bytes_put_u32(out, v->exception.error_code);
-    bytes_put_u8(out, v->interrupt.injected);
-    bytes_put_u8(out, v->interrupt.nr);
-    bytes_put_u8(out, v->interrupt.soft);
-    bytes_put_u8(out, v->interrupt.shadow);
-    bytes_put_u8(out, v->nmi.injected);
-    bytes_put_u8(out, v->nmi.pending);
-    bytes_put_u8(out, v->nmi.masked);
-    bytes_put_u32(out, v->flags);
-}
-
-static void events_decode(struct cursor *in, struct kvm_vcpu_events *v)
-{
-    *v = (struct kvm_vcpu_events){0};
-    v->exception.injected = cursor_u8(in);
-    v->exception.nr = cursor_u8(in);
-    v->exception.has_error_code = cursor_u8(in);
-    v->exception.error_code = cursor_u32(in);
-    v->interrupt.injected = cursor_u8(in);
-    v->interrupt.nr = cursor_u8(in);
-    v->interrupt.soft = cursor_u8(in);
-    v->interrupt.shadow = cursor_u8(in);
-    v->nmi.injected = cursor_u8(in);
-    v->nmi.pending = cursor_u8(in);
-    v->nmi.masked = cursor_u8(in);
-    v->flags = cursor_u32(in);
-    if (v->flags & ~EVENT_FLAGS)
-        in->bad = true;
-}
-
 static void codec_encode(struct bytes *out, const struct event_codec *codec)
 {
     bytes_put_varint(out, codec->ordinal);
     bytes_put_varint(out, codec->gpa);
     bytes_put_varint(out, codec->next_chunk);
+    bytes_put_varint(out, codec->time_ns);
     for (unsigned i = 0; i < REG_COUNT; i++)
         bytes_put_u64(out, codec->regs[i]);
 }
@@ -188,6 +145,7 @@ static void codec_decode(struct cursor *in, struct event_codec *codec)
     codec->ordinal = cursor_varint(in);
     codec->gpa = cursor_varint(in);
     codec->next_chunk = cursor_varint(in);
+    codec->time_ns = cursor_varint(in);
     for (unsigned i = 0; i < REG_COUNT; i++)
         codec->regs[i] = cursor_u64(in);
 }
@@ -212,11 +170,7 @@ static void mark_encode(struct bytes *out, const struct player_mark *m)
     bytes_put_u64(out, m->hook.ud);
     bytes_put_u64(out, m->hook.iretq);
     vcpu_state_encode(out, &m->cpu);
-    events_encode(out, &m->events);
-    for (unsigned i = 0; i < 4; i++)
-        bytes_put_u64(out, m->debug.db[i]);
-    bytes_put_u64(out, m->debug.dr6);
-    bytes_put_u64(out, m->debug.dr7);
+    vcpu_pending_encode(out, &m->pending);
 }
 
 static void mark_decode(struct cursor *in, struct player_mark *m)
@@ -240,11 +194,7 @@ static void mark_decode(struct cursor *in, struct player_mark *m)
     m->hook.ud = cursor_u64(in);
     m->hook.iretq = cursor_u64(in);
     vcpu_state_decode(in, &m->cpu);
-    events_decode(in, &m->events);
-    for (unsigned i = 0; i < 4; i++)
-        m->debug.db[i] = cursor_u64(in);
-    m->debug.dr6 = cursor_u64(in);
-    m->debug.dr7 = cursor_u64(in);
+    vcpu_pending_decode(in, &m->pending);
     if (!m->ordinal || m->codec.ordinal >= m->ordinal ||
         flags & ~(MARK_WINDOW | MARK_DLAB | MARK_LOOPBACK))
         in->bad = true;

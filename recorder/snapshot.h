@@ -1,7 +1,6 @@
 #ifndef RECORDER_SNAPSHOT_H
 #define RECORDER_SNAPSHOT_H
 
-#include <linux/kvm.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,8 +36,7 @@
  */
 struct player_mark {
     struct vcpu_state cpu;
-    struct kvm_vcpu_events events;
-    struct kvm_debugregs debug;
+    struct vcpu_pending pending;
     bool window, at_sync;
     uint64_t at[STREAM_KINDS]; /* offsets in the streams */
     struct sync_point last_sync;

@@ -18,12 +18,20 @@ static inline unsigned stream_of(unsigned vcpu, enum stream_kind kind)
     return vcpu * STREAM_KINDS + kind;
 }
 
+/* What the machine had written to its disk before its first instruction here: for every such 4 KiB
+ * the numbers of cluster and chunk, as in STREAM_IMAGE. Empty for a machine that boots. Not needed
+ * to replay. */
+#define STREAM_DISK 57
+/* The devices before the first instruction: the bytes of pc_save() (vmm/pc.h). Not needed to
+ * replay. */
+#define STREAM_DEVICES 58
 /* Snapshots (recorder/snapshot.h), in no order. Not needed to replay. */
 #define STREAM_SNAPSHOTS 59
 /* The machine before its first instruction: for every page of RAM that is not zero svarint(GFN -
  * last GFN - 1), svarint(chunk number - last chunk number - 1); both start at -1. */
 #define STREAM_IMAGE 60
-/* The state of each vCPU before its first instruction (vcpu_state_encode), vCPU 0 first. */
+/* The state of each vCPU before its first instruction (vcpu_state_encode, vcpu_pending_encode),
+ * vCPU 0 first; then u8: the console's UART has DLAB set (1), is in loopback (2). */
 #define STREAM_STATE 61
 
 /* The guest kernel's symbols, in order of address (recorder/symbols.h): varint(address - last
@@ -37,7 +45,7 @@ static inline unsigned stream_of(unsigned vcpu, enum stream_kind kind)
  * varint(RIP), varint(CPL), varint(exits), varint(ns). Not needed to replay. */
 #define STREAM_LANDINGS 63
 
-_Static_assert(MAX_VCPUS * STREAM_KINDS <= STREAM_SNAPSHOTS && STREAM_LANDINGS < STREAM_COUNT,
+_Static_assert(MAX_VCPUS * STREAM_KINDS <= STREAM_DISK && STREAM_LANDINGS < STREAM_COUNT,
                "streams do not overlap");
 
 #endif

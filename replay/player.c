@@ -70,17 +70,24 @@ static int load_image(struct player *p, struct err *e)
 static int load_state(struct player *p, struct err *e)
 {
     struct stream_reader *in = stream_open(p->recording, STREAM_STATE, e);
+    struct vcpu *vcpu = &p->cpu.vcpu;
     struct vcpu_state state;
+    struct vcpu_pending pending;
     size_t got;
 
     if (!in)
         return -1;
     const uint8_t *data = stream_peek(in, 8192, &got);
     struct cursor c = cursor_of(data, data ? got : 0);
-    int rc = vcpu_state_decode(&c, &state) ? vcpu_state_set(&p->cpu.vcpu, &state, e)
-                                           : bad(p, e, "it has no initial CPU state");
-    if (rc < 0 && e->status == STATUS_ERROR && c.bad)
-        e->status = STATUS_BAD_RECORDING;
+    const bool good = vcpu_state_decode(&c, &state) && vcpu_pending_decode(&c, &pending);
+    const uint8_t uart = cursor_u8(&c);
+    int rc = good && !c.bad && uart <= 3 ? 0 : bad(p, e, "it has no initial CPU state");
+    if (rc == 0 &&
+        (vcpu_state_set(vcpu, &state, e) < 0 || vcpu_pending_set(vcpu, &pending, e) < 0 ||
+         vcpu_complete(vcpu, e) < 0)) /* for what KVM says in kvm_run about interrupts */
+        rc = -1;
+    p->dlab = uart & 1;
+    p->loopback = uart & 2;
     stream_close(in);
     return rc;
 }
@@ -186,6 +193,30 @@ void player_close(struct player *p)
         chunk_source_close(p->chunks);
     landing_log_free(&p->landings);
     *p = (struct player){0};
+}
+
+int player_count_syncs(const struct recording *recording, uint64_t *count, struct err *e)
+{
+    struct stream_reader *in = stream_open(recording, stream_of(0, STREAM_SYNCS), e);
+    struct sync_point last = {0}, sync;
+    size_t got;
+    int rc = 0;
+
+    if (!in)
+        return -1;
+    for (*count = 0; rc == 0 && stream_left(in); ++*count) {
+        const uint8_t *data = stream_peek(in, SYNC_MAX_BYTES, &got);
+        struct cursor c = cursor_of(data, got);
+        if (stream_bad(in))
+            rc = stream_error(in, e);
+        else if (!sync_decode(&c, &last, &sync))
+            rc = err_set(e, STATUS_BAD_RECORDING, "%s is damaged: a sync point makes no sense",
+                         recording_path(recording));
+        else
+            stream_skip(in, got - cursor_left(&c));
+    }
+    stream_close(in);
+    return rc;
 }
 
 unsigned player_progress(const struct player *p)
@@ -338,6 +369,8 @@ int player_apply(struct player *p, const struct event *event, struct err *e)
 {
     const void *from;
 
+    if (p->follower && p->follower->event(p->follower, event, e) < 0)
+        return -1;
     switch (event->kind) {
     case EVENT_INJECT:
         vcpu_inject(&p->cpu.vcpu, event->vector);
@@ -360,6 +393,9 @@ int player_apply(struct player *p, const struct event *event, struct err *e)
         return land(p, &event->landmark, e);
     case EVENT_DIGEST:
         return compare_digest(p, &event->digest, e);
+    case EVENT_TIME:
+    case EVENT_RECEIVED:
+        return 0;
     case EVENT_END:
         p->status = PLAYER_ENDED;
         p->reason = event->end.reason;
@@ -513,6 +549,34 @@ static int answer(struct player *p, const struct vcpu_exit *exit,
     }
 }
 
+static bool is_followed(const struct vcpu_exit *exit)
+{
+    return exit->kind == EXIT_PIO_IN || exit->kind == EXIT_PIO_OUT ||
+           exit->kind == EXIT_MMIO_READ || exit->kind == EXIT_MMIO_WRITE ||
+           exit->kind == EXIT_RDMSR;
+}
+
+int player_next(struct player *p, const struct event **next, struct err *e)
+{
+    if (player_fetch(p, e) < 0)
+        return -1;
+    *next = p->cpu.has_next && p->cpu.next.ordinal == p->cpu.ordinal ? &p->cpu.next : NULL;
+    return 0;
+}
+
+int player_take(struct player *p, struct err *e)
+{
+    assert(p->cpu.has_next && p->cpu.next.ordinal == p->cpu.ordinal);
+    int rc = player_apply(p, &p->cpu.next, e);
+    player_consume(p);
+    return rc;
+}
+
+void player_pass(struct player *p)
+{
+    player_consume(p);
+}
+
 /* To the next exit of the guest's own; or the status becomes another one. */
 static int run_to_exit(struct player *p, struct vcpu_exit *exit, struct err *e)
 {
@@ -549,7 +613,11 @@ int player_take_exit(struct player *p, struct vcpu_exit *exit, struct err *e)
         exit->kind = EXIT_TRAP;
     if (player_check(p, exit, e) < 0)
         return -1;
-    return p->status == PLAYER_RUNNING ? answer(p, exit, &frame, e) : 0;
+    if (p->status != PLAYER_RUNNING)
+        return 0;
+    if (answer(p, exit, &frame, e) < 0)
+        return -1;
+    return p->follower && is_followed(exit) ? p->follower->access(p->follower, exit, e) : 0;
 }
 
 static int run_to_next_sync(struct player *p, struct err *e)

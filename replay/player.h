@@ -69,6 +69,20 @@ struct vcpu_player {
     uint64_t ordinal, tsc;
 };
 
+/*
+ * Who follows a replay where the devices would be: is shown what the guest does to them and what
+ * they do to the guest, in the order of the recording. All return 0, or -1 with *e filled: then
+ * player_run() does, too.
+ */
+struct player_follower {
+    /* An access (PIO or MMIO) or a RDMSR of the guest's, answered from the recording. What happened
+     * in it (transfers to and from memory) is still to be applied: it can be taken with
+     * player_take(), event by event, or left to the player. */
+    int (*access)(struct player_follower *f, const struct vcpu_exit *exit, struct err *e);
+    /* An event, before it is applied. */
+    int (*event)(struct player_follower *f, const struct event *event, struct err *e);
+};
+
 struct player {
     struct recording *recording;
     struct vm vm;
@@ -85,6 +99,7 @@ struct player {
     /* Console bytes of the guest, as they are put out; NULL: nobody looks. */
     void (*console)(void *opaque, uint8_t byte);
     void *console_opaque;
+    struct player_follower *follower; /* NULL: nobody */
     bool dlab, loopback; /* of the UART at the console port: they tell data from divisor */
     volatile bool interrupted;
     const volatile bool *pause; /* stops at the next sync point when set; NULL: nobody will */
@@ -113,6 +128,18 @@ int player_finish_exit(struct player *p, struct err *e);
 /* Take down the state but for memory (recorder/snapshot.h), and bring it back. */
 int player_mark(struct player *p, struct player_mark *mark, struct err *e);
 int player_restore(struct player *p, const struct player_mark *mark, struct err *e);
+
+/*
+ * For a follower, within access(): have the recording's next event if it happens at this sync
+ * point, else NULL (or -1). player_take() applies it and goes on behind it.
+ */
+int player_next(struct player *p, const struct event **next, struct err *e);
+int player_take(struct player *p, struct err *e);
+/* The same without applying it. */
+void player_pass(struct player *p);
+
+/* How many sync points a recording has, which is the last one's number. */
+int player_count_syncs(const struct recording *recording, uint64_t *count, struct err *e);
 
 /* The chunk number of every page before the first instruction, 0 for the zero page; the caller
  * frees it. */

@@ -1,8 +1,4 @@
 /* Taking down the state of a replay, and bringing it back: see replay/player.h. */
-#include <errno.h>
-#include <string.h>
-#include <sys/ioctl.h>
-
 #include "replay/player_inside.h"
 
 int player_finish_exit(struct player *p, struct err *e)
@@ -43,11 +39,9 @@ int player_restore(struct player *p, const struct player_mark *mark, struct err 
     player_settle(p);
     vcpu_want_window(vcpu, mark->window);
     /* An instruction that is half done would be finished in the state that is set now. */
-    if (vcpu_complete(vcpu, e) < 0 || vcpu_state_set(vcpu, &mark->cpu, e) < 0)
+    if (vcpu_complete(vcpu, e) < 0 || vcpu_state_set(vcpu, &mark->cpu, e) < 0 ||
+        vcpu_pending_set(vcpu, &mark->pending, e) < 0)
         return -1;
-    if (ioctl(vcpu->fd, KVM_SET_VCPU_EVENTS, &mark->events) < 0 ||
-        ioctl(vcpu->fd, KVM_SET_DEBUGREGS, &mark->debug) < 0)
-        return err_set(e, STATUS_ERROR, "KVM refuses the vCPU's state: %s", strerror(errno));
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
         stream_seek(cpu->stream[kind], mark->at[kind]);
     cpu->last_sync = mark->last_sync;

@@ -79,6 +79,15 @@ static void event_format(const struct event *event, char *text, size_t size)
         snprintf(text, size, "end: %s%s", end_reason_text(event->end.reason),
                  event->end.has_digest ? ", with digest" : "");
         break;
+    case EVENT_TIME:
+        snprintf(text, size, "device time %llu.%09llu s",
+                 (unsigned long long)(event->time_ns / 1000000000u),
+                 (unsigned long long)(event->time_ns % 1000000000u));
+        break;
+    case EVENT_RECEIVED:
+        snprintf(text, size, "console input, %u byte%s", event->received.len,
+                 event->received.len == 1 ? "" : "s");
+        break;
     }
 }
 

@@ -18,24 +18,9 @@
 #define CR4_TSD   (1ull << 2)
 #define EFER_BOOT 0x500ull /* LME, LMA */
 #define RDTSC_MAX 4096
+#define CODE_MAX  (64u << 20) /* of one range; the sections of a kernel are far smaller */
 
 /* ---- the outside world of the devices ---- */
-
-static uint64_t time_now(struct device_time *t)
-{
-    struct machine_time *time = (struct machine_time *)t;
-
-    return host_now_ns() - time->start_ns;
-}
-
-static uint64_t time_wall(struct device_time *t)
-{
-    struct timespec ts;
-
-    (void)t;
-    clock_gettime(CLOCK_REALTIME, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 static void host_entropy(void *opaque, void *buf, size_t len)
 {
@@ -50,6 +35,14 @@ static void host_entropy(void *opaque, void *buf, size_t len)
     }
 }
 
+static uint64_t wall_now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
 static void on_request(void *opaque, enum machine_request request)
 {
     struct machine *m = opaque;
@@ -57,75 +50,22 @@ static void on_request(void *opaque, enum machine_request request)
     m->ended = request == MACHINE_POWEROFF ? END_POWEROFF : END_RESET;
 }
 
-static void on_reset(void *opaque)
+static int make_devices(struct machine *m, struct err *e)
 {
-    on_request(opaque, MACHINE_RESET);
-}
+    const struct pc_config config = {
+        .dma = &m->dma.dma,
+        .disk = m->config.disk,
+        .epoch_ns = wall_now_ns(),
+        .transmit = console_put,
+        .transmit_opaque = m->console,
+        .entropy = host_entropy,
+        .request = on_request,
+        .opaque = m,
+    };
 
-/* ---- assembly ---- */
-
-static void add_device(struct machine *m, struct device *device)
-{
-    assert(m->device_count < sizeof m->devices / sizeof *m->devices);
-    m->devices[m->device_count++] = device;
-}
-
-/* What a PC's firmware leaves behind and kernels rely on: channel 0 of the 8254 counts freely. */
-static void run_firmware(struct machine *m)
-{
-    bus_write(&m->pio, 0x43, 1, 0x36); /* channel 0, both bytes, mode 3 */
-    bus_write(&m->pio, 0x40, 1, 0);
-    bus_write(&m->pio, 0x40, 1, 0);
-}
-
-static int add_legacy_devices(struct machine *m, struct err *e)
-{
-    struct machine_request_pin requests = {.send = on_request, .opaque = m};
-    struct device_time *time = &m->time.ops;
-    struct irqchip *chip = &m->irqchip;
-
-    irqchip_init(chip);
-    pit_init(&m->pit, irqchip_pin(chip, PIT_IRQ), time);
-    rtc_init(&m->rtc, irqchip_pin(chip, 8), time);
-    serial_init(&m->serial, irqchip_pin(chip, SERIAL_COM1_IRQ), console_put, m->console);
-    i8042_init(&m->i8042, requests);
-    pmtimer_init(&m->pmtimer, irqchip_pin(chip, PM_SCI_IRQ), time, requests);
-    if (irqchip_attach(chip, &m->pio, e) < 0 || pit_attach(&m->pit, &m->pio, e) < 0 ||
-        rtc_attach(&m->rtc, &m->pio, e) < 0 ||
-        serial_attach(&m->serial, &m->pio, SERIAL_COM1_PORT, e) < 0 ||
-        i8042_attach(&m->i8042, &m->pio, e) < 0 || pmtimer_attach(&m->pmtimer, &m->pio, e) < 0)
-        return -1;
-    add_device(m, &chip->dev);
-    add_device(m, &m->pit.dev);
-    add_device(m, &m->rtc.dev);
-    add_device(m, &m->serial.dev);
-    add_device(m, &m->i8042.dev);
-    add_device(m, &m->pmtimer.dev);
-    run_firmware(m);
-    return 0;
-}
-
-static int add_pci_devices(struct machine *m, struct err *e)
-{
-    struct irq_pin pins[PCI_IRQS];
-
-    for (unsigned irq = 0; irq < PCI_IRQS; irq++)
-        pins[irq] = irqchip_pin(&m->irqchip, irq);
-    pci_init(&m->pci, &m->mmio, pins, acpi_pci_irq, on_reset, m);
-    if (pci_attach(&m->pci, &m->pio, e) < 0)
-        return -1;
-    add_device(m, &m->pci.device);
-    if (m->config.disk) {
-        virtio_blk_init(&m->blk, &m->dma.dma, m->config.disk, "ditto");
-        if (virtio_pci_attach(&m->blk_pci, &m->blk.vd, "virtio-blk", &m->pci, e) < 0)
-            return -1;
-        add_device(m, &m->blk.vd.device);
-    }
-    virtio_rng_init(&m->rng, &m->dma.dma, host_entropy, NULL);
-    if (virtio_pci_attach(&m->rng_pci, &m->rng.vd, "virtio-rng", &m->pci, e) < 0)
-        return -1;
-    add_device(m, &m->rng.vd.device);
-    return 0;
+    recorded_dma_init(&m->dma, &m->vm.memory, NULL);
+    m->start_ns = host_now_ns();
+    return pc_init(&m->pc, &config, e);
 }
 
 /* ---- the kernel ---- */
@@ -179,6 +119,22 @@ static int patch_kernel(struct machine *m, struct machine_boot *boot, struct err
     return rc;
 }
 
+void machine_trust_code(struct machine *m, uint64_t va, uint64_t gpa, uint64_t len)
+{
+    struct stable_code *stable = &m->clock_host.stable;
+    const bool fits = len && len <= CODE_MAX;
+    const void *text = fits ? guest_memory_at(&m->vm.memory, gpa, len) : NULL;
+    uint8_t *copy = text && stable->count < STABLE_RANGES ? malloc(len) : NULL;
+
+    if (!copy)
+        return;
+    memcpy(copy, text, len);
+    stable->range[stable->count].va = va;
+    stable->range[stable->count].gpa = gpa;
+    stable->range[stable->count].len = len;
+    stable->range[stable->count++].bytes = copy;
+}
+
 static int remember_code(struct machine *m, const struct machine_boot *boot, struct err *e)
 {
     struct elf_view elf;
@@ -187,17 +143,8 @@ static int remember_code(struct machine *m, const struct machine_boot *boot, str
 
     if (elf_open(&elf, boot->vmlinux, boot->vmlinux_len, "kernel", e) < 0)
         return -1;
-    while (m->clock_host.stable.count < STABLE_RANGES && elf_next_code(&elf, &position, &code)) {
-        const void *text = guest_memory_at(&m->vm.memory, code.pa, code.len);
-        uint8_t *copy = text ? malloc(code.len) : NULL;
-        if (!copy)
-            continue;
-        memcpy(copy, text, code.len);
-        m->clock_host.stable.range[m->clock_host.stable.count].va = code.va;
-        m->clock_host.stable.range[m->clock_host.stable.count].gpa = code.pa;
-        m->clock_host.stable.range[m->clock_host.stable.count].len = code.len;
-        m->clock_host.stable.range[m->clock_host.stable.count++].bytes = copy;
-    }
+    while (elf_next_code(&elf, &position, &code))
+        machine_trust_code(m, code.va, code.pa, code.len);
     return 0;
 }
 
@@ -259,26 +206,74 @@ static int load_kernel(struct machine *m, struct machine_boot *boot, struct err 
     return set_boot_state(m, &state, e);
 }
 
-int machine_create(struct machine *m, const struct machine_config *config, struct console *console,
-                   struct machine_boot *boot, struct err *e)
+static void begin(struct machine *m, const struct machine_config *config, struct console *console)
 {
     *m = (struct machine){
         .config = *config,
         .console = console,
         .vm = {.fd = -1, .kvm_fd = -1},
         .vcpu = {.fd = -1},
-        .time = {.ops = {.now = time_now, .wall = time_wall}, .start_ns = host_now_ns()},
     };
+}
+
+/* vCPU, clock and devices, once there is a VM. */
+static int equip(struct machine *m, struct err *e)
+{
+    if (vcpu_create(&m->vcpu, &m->vm, 0, 1, e) < 0 ||
+        clock_open(&m->clock, m->config.clock, &m->vcpu, &m->hook, e) < 0)
+        return -1;
+    return make_devices(m, e);
+}
+
+int machine_create(struct machine *m, const struct machine_config *config, struct console *console,
+                   struct machine_boot *boot, struct err *e)
+{
+    begin(m, config, console);
     *boot = (struct machine_boot){0};
     if (vm_create(&m->vm, config->memory, e) < 0)
         return -1;
-    recorded_dma_init(&m->dma, &m->vm.memory, NULL);
-    if (vcpu_create(&m->vcpu, &m->vm, 0, 1, e) < 0 ||
-        clock_open(&m->clock, config->clock, &m->vcpu, &m->hook, e) < 0 ||
-        add_legacy_devices(m, e) < 0 || add_pci_devices(m, e) < 0 || load_kernel(m, boot, e) < 0) {
+    if (equip(m, e) < 0 || load_kernel(m, boot, e) < 0) {
         free(boot->vmlinux);
         bytes_free(&boot->symbols);
         *boot = (struct machine_boot){0};
+        machine_destroy(m);
+        return -1;
+    }
+    return 0;
+}
+
+void machine_state_free(struct machine_state *state)
+{
+    guest_memory_destroy(&state->memory);
+    bytes_free(&state->devices);
+}
+
+static int resume(struct machine *m, const struct machine_state *state, struct err *e)
+{
+    struct cursor devices = cursor_of(state->devices.data, state->devices.len);
+
+    if (equip(m, e) < 0)
+        return -1;
+    if (pc_restore(&m->pc, &devices) < 0)
+        return err_set(e, STATUS_ERROR, "the state of the devices is not one of this machine's");
+    m->hook = state->hook;
+    m->halted = state->halted;
+    m->fault_pending = vcpu_pending_fault(&state->pending);
+    m->resumed = true;
+    if (vcpu_state_set(&m->vcpu, &state->cpu, e) < 0 ||
+        vcpu_pending_set(&m->vcpu, &state->pending, e) < 0)
+        return -1;
+    return vcpu_complete(&m->vcpu, e); /* for what KVM says in kvm_run about interrupts */
+}
+
+int machine_create_from(struct machine *m, const struct machine_config *config,
+                        struct console *console, struct machine_state *state, struct err *e)
+{
+    begin(m, config, console);
+    m->config.memory = state->memory.size;
+    if (vm_create_around(&m->vm, &state->memory, e) < 0)
+        return -1;
+    if (resume(m, state, e) < 0) {
         machine_destroy(m);
         return -1;
     }
@@ -296,13 +291,27 @@ void machine_destroy(struct machine *m)
 
 int machine_record(struct machine *m, struct recorder *recorder, struct err *e)
 {
-    struct vcpu_state state;
+    struct vcpu_start cpu;
+    struct initial_state initial = {
+        .memory = &m->vm.memory,
+        .cpus = &cpu,
+        .cpu_count = 1,
+        .disk = m->config.disk,
+        .dlab = m->pc.serial.lcr & SERIAL_LCR_DLAB,
+        .loopback = m->pc.serial.mcr & SERIAL_MCR_LOOPBACK,
+    };
 
     m->recorder = recorder;
     recorded_dma_init(&m->dma, &m->vm.memory, recorder);
     if (m->config.snapshot_ns && recorder_follow_memory(recorder, &m->vm, e) < 0)
         return -1;
-    if (vcpu_state_get(&m->vcpu, &state, e) < 0)
+    if (vcpu_state_get(&m->vcpu, &cpu.state, e) < 0 ||
+        vcpu_pending_get(&m->vcpu, &cpu.pending, e) < 0)
         return -1;
-    return recorder_initial(recorder, &m->vm.memory, &state, 1, e);
+    pc_save(&m->pc, &initial.devices);
+    int rc = recorder_initial(recorder, &initial, e);
+    bytes_free(&initial.devices);
+    if (m->hook.rip)
+        recorder_hook(recorder, m->vcpu.index, &m->hook);
+    return rc;
 }

@@ -8,21 +8,10 @@
 #include <time.h>
 
 #include "base/now.h"
-#include "devices/bus.h"
-#include "devices/device_request.h"
-#include "devices/i8042.h"
-#include "devices/irqchip.h"
-#include "devices/pci.h"
-#include "devices/pit.h"
-#include "devices/pmtimer.h"
-#include "devices/rtc.h"
-#include "devices/serial.h"
-#include "devices/virtio_blk.h"
-#include "devices/virtio_pci.h"
-#include "devices/virtio_rng.h"
 #include "recorder/recorder.h"
 #include "vmm/clock.h"
 #include "vmm/console.h"
+#include "vmm/pc.h"
 #include "vmm/vm.h"
 
 /*
@@ -47,12 +36,6 @@ struct kick_target {
     pid_t process, thread;
 };
 
-/* Clocks as devices see them: ns since the machine was made, and the time of day. */
-struct machine_time {
-    struct device_time ops;
-    uint64_t start_ns;
-};
-
 struct machine_stats {
     uint64_t exits, kicks, interrupts, forced, forced_tries;
     uint64_t snapshot_ns, snapshot_max_ns; /* that the machine stood still for them */
@@ -62,8 +45,8 @@ struct machine {
     struct machine_config config;
     struct vm vm;
     struct vcpu vcpu;
-    struct bus pio, mmio;
-    struct machine_time time;
+    struct pc pc;
+    uint64_t start_ns; /* when device time was 0, by the host's clock; it may wrap */
     struct recorder *recorder;
     struct recorded_dma dma;
     struct gp_hook hook;
@@ -71,20 +54,9 @@ struct machine {
     struct clock_host clock_host;
     struct console *console;
 
-    struct irqchip irqchip;
-    struct pit pit;
-    struct rtc rtc;
-    struct serial serial;
-    struct i8042 i8042;
-    struct pmtimer pmtimer;
-    struct pci_bus pci;
-    struct virtio_blk blk;
-    struct virtio_rng rng;
-    struct virtio_pci blk_pci, rng_pci;
-    struct device *devices[16]; /* all of the above, for poll and save */
-    unsigned device_count;
-
     /* The run loop's state. */
+    bool resumed;            /* it was not made by booting: device time goes on when it runs */
+    bool halted;             /* the guest stands behind a HLT that is still to be waited for */
     bool at_sync;            /* the vCPU stands at a sync point whose events are still to come */
     bool window;             /* the guest's next interruptible instruction is a sync point */
     bool fault_pending;      /* the exit just served ends in an exception */
@@ -117,6 +89,25 @@ struct machine_boot {
 /* Build the machine and load its kernel. Nothing runs yet. */
 int machine_create(struct machine *m, const struct machine_config *config, struct console *console,
                    struct machine_boot *boot, struct err *e);
+
+/* A machine that has already run: where another one goes on. */
+struct machine_state {
+    struct guest_memory memory;
+    struct vcpu_state cpu;
+    struct vcpu_pending pending;
+    struct gp_hook hook;
+    bool halted;          /* the last instruction was a HLT, and nothing has woken it yet */
+    struct bytes devices; /* of pc_save() */
+};
+void machine_state_free(struct machine_state *state);
+
+/* Build a machine that goes on from `state`, whose memory it takes over (also when it fails). Of
+ * the config, memory, kernel, initrd and command line do not matter. */
+int machine_create_from(struct machine *m, const struct machine_config *config,
+                        struct console *console, struct machine_state *state, struct err *e);
+/* What code of the kernel is as it should be, for forced points (vmm/clock.h): a range of it, as it
+ * is in memory now. Ranges that are not in memory, or too many, are left out. */
+void machine_trust_code(struct machine *m, uint64_t va, uint64_t gpa, uint64_t len);
 void machine_destroy(struct machine *m);
 
 /* From now on everything goes into this recorder, which stays the caller's. Call before the first

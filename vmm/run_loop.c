@@ -59,7 +59,7 @@ void machine_stop(struct machine *m)
 
 static uint64_t device_now(struct machine *m)
 {
-    return m->time.ops.now(&m->time.ops);
+    return host_now_ns() - m->start_ns;
 }
 
 /* ---- time ---- */
@@ -89,7 +89,7 @@ static int timer_start(struct machine *m, struct err *e)
 static void timer_arm(struct machine *m, uint64_t at_ns)
 {
     /* A time of the past fires at once; 0 would switch the timer off. */
-    uint64_t host = at_ns == NEVER ? 0 : at_ns + m->time.start_ns;
+    uint64_t host = at_ns == NEVER ? 0 : at_ns + m->start_ns;
     struct itimerspec spec = {
         .it_value = {.tv_sec = (time_t)(host / 1000000000u), .tv_nsec = (long)(host % 1000000000u)},
     };
@@ -108,45 +108,28 @@ static void kick_after(void *opaque, uint64_t ns)
     timer_arm(m, device_now(m) + ns);
 }
 
-static void poll_devices(struct machine *m, uint64_t now)
-{
-    for (unsigned i = 0; i < m->device_count; i++)
-        if (m->devices[i]->ops->poll)
-            m->devices[i]->ops->poll(m->devices[i], now);
-}
-
-static uint64_t devices_deadline(struct machine *m)
-{
-    uint64_t first = NEVER;
-
-    for (unsigned i = 0; i < m->device_count; i++) {
-        const struct device_ops *ops = m->devices[i]->ops;
-        uint64_t at = ops->deadline ? ops->deadline(m->devices[i]) : NEVER;
-        if (at < first)
-            first = at;
-    }
-    return first;
-}
-
 static void feed_console(struct machine *m)
 {
     uint8_t data[SERIAL_FIFO_BYTES];
-    size_t room = serial_room(&m->serial);
+    size_t room = serial_room(&m->pc.serial);
 
     if (!room)
         return;
     size_t n = console_peek(m->console, data, room < sizeof data ? room : sizeof data);
-    console_consume(m->console, serial_receive(&m->serial, data, n));
+    n = serial_receive(&m->pc.serial, data, n);
+    recorder_received(m->recorder, m->vcpu.index, data, n);
+    console_consume(m->console, n);
 }
 
 /* Everything the outside world does to the devices by now. Returns their next deadline. */
 static uint64_t update_devices(struct machine *m, uint64_t now)
 {
-    uint64_t deadline = devices_deadline(m);
+    uint64_t deadline = pc_deadline(&m->pc, now);
 
     if (deadline <= now) {
-        poll_devices(m, now);
-        deadline = devices_deadline(m);
+        pc_poll(&m->pc, now);
+        recorder_time(m->recorder, m->vcpu.index, now);
+        deadline = pc_deadline(&m->pc, now);
     }
     if (console_has_input(m->console))
         feed_console(m);
@@ -175,14 +158,14 @@ static void install_hook(struct machine *m)
 
 static void deliver(struct machine *m)
 {
-    bool pending = irqchip_pending(&m->irqchip);
+    bool pending = irqchip_pending(&m->pc.irqchip);
 
     if (pending && !m->fault_pending && vcpu_interruptible(&m->vcpu)) {
-        uint8_t vector = irqchip_acknowledge(&m->irqchip);
+        uint8_t vector = irqchip_acknowledge(&m->pc.irqchip);
         recorder_interrupt(m->recorder, m->vcpu.index, vector);
         vcpu_inject(&m->vcpu, vector);
         m->stats.interrupts++;
-        pending = irqchip_pending(&m->irqchip);
+        pending = irqchip_pending(&m->pc.irqchip);
     }
     if (pending != m->window) {
         recorder_window(m->recorder, m->vcpu.index, pending);
@@ -195,36 +178,16 @@ static void deliver(struct machine *m)
 
 /* ---- exits ---- */
 
-static void read_ports(struct machine *m, const struct vcpu_exit *exit)
+/* A port or MMIO access. */
+static void serve(struct machine *m, const struct vcpu_exit *exit)
 {
-    for (unsigned i = 0; i < exit->count; i++) {
-        uint64_t value = bus_read(&m->pio, exit->at, exit->size);
-        memcpy(exit->data + i * exit->size, &value, exit->size);
-    }
-    recorder_input(m->recorder, m->vcpu.index, exit->data, (size_t)exit->size * exit->count);
-}
+    const uint64_t now = device_now(m);
+    const bool showed_time = pc_serve(&m->pc, exit, now);
 
-static void write_ports(struct machine *m, const struct vcpu_exit *exit)
-{
-    for (unsigned i = 0; i < exit->count; i++) {
-        uint64_t value = 0;
-        memcpy(&value, exit->data + i * exit->size, exit->size);
-        bus_write(&m->pio, exit->at, exit->size, value);
-    }
-}
-
-static void access_mmio(struct machine *m, const struct vcpu_exit *exit)
-{
-    uint64_t value = 0;
-
-    if (exit->kind == EXIT_MMIO_WRITE) {
-        memcpy(&value, exit->data, exit->size);
-        bus_write(&m->mmio, exit->at, exit->size, value);
-        return;
-    }
-    value = bus_read(&m->mmio, exit->at, exit->size);
-    memcpy(exit->data, &value, exit->size);
-    recorder_input(m->recorder, m->vcpu.index, exit->data, exit->size);
+    if (showed_time)
+        recorder_time(m->recorder, m->vcpu.index, now);
+    if (exit->kind == EXIT_PIO_IN || exit->kind == EXIT_MMIO_READ)
+        recorder_input(m->recorder, m->vcpu.index, exit->data, (size_t)exit->size * exit->count);
 }
 
 static uint64_t tsc_now(struct machine *m)
@@ -288,7 +251,7 @@ static void wait_for_interrupt(struct machine *m)
     for (;;) {
         uint64_t now = device_now(m);
         uint64_t deadline = update_devices(m, now);
-        if (irqchip_pending(&m->irqchip) || atomic_load(&stop_wanted))
+        if (irqchip_pending(&m->pc.irqchip) || atomic_load(&stop_wanted))
             break;
         struct timespec ts, *timeout = NULL;
         if (deadline != NEVER) {
@@ -315,14 +278,10 @@ static void handle_sync(struct machine *m, struct vcpu_exit *exit)
     m->at_sync = true;
     switch (exit->kind) {
     case EXIT_PIO_IN:
-        read_ports(m, exit);
-        break;
     case EXIT_PIO_OUT:
-        write_ports(m, exit);
-        break;
     case EXIT_MMIO_READ:
     case EXIT_MMIO_WRITE:
-        access_mmio(m, exit);
+        serve(m, exit);
         break;
     case EXIT_RDMSR:
     case EXIT_WRMSR:
@@ -406,7 +365,7 @@ static int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, str
 {
     bool stop = atomic_load(&stop_wanted);
 
-    if (!stop && (m->window || !irqchip_pending(&m->irqchip))) {
+    if (!stop && (m->window || !irqchip_pending(&m->pc.irqchip))) {
         m->pending_ns = 0;
         return 0;
     }
@@ -441,17 +400,13 @@ static int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, str
 
 /* ---- the loop ---- */
 
-/* Where the UART's registers show to a replay, which has no UART. */
-#define LCR_DLAB     0x80
-#define MCR_LOOPBACK 0x10
-
 static int take_snapshot(struct machine *m, uint64_t now, struct err *e)
 {
     const struct recorder_state state = {
         .hook = m->hook,
         .window = m->window,
-        .dlab = m->serial.lcr & LCR_DLAB,
-        .loopback = m->serial.mcr & MCR_LOOPBACK,
+        .dlab = m->pc.serial.lcr & SERIAL_LCR_DLAB,
+        .loopback = m->pc.serial.mcr & SERIAL_MCR_LOOPBACK,
     };
     const int taken = recorder_snapshot(m->recorder, &m->vcpu, &state, e);
 
@@ -542,9 +497,13 @@ int machine_run(struct machine *m, enum end_reason *reason, struct err *e)
     m->clock_host.hook = &m->hook;
     m->clock_host.kick_after = kick_after;
     m->clock_host.opaque = m;
-    m->digest_at_ns = m->config.digest_ns;
+    if (m->resumed) /* no time has passed since the state was taken down */
+        m->start_ns = host_now_ns() - m->pc.time.now_ns;
+    m->digest_at_ns = device_now(m) + m->config.digest_ns;
     m->snapshot_at_ns = device_now(m) + m->config.snapshot_ns;
     m->at_sync = true; /* sync point 0: before the first instruction */
+    if (m->halted)
+        wait_for_interrupt(m);
     while (!m->ended && rc == 0)
         rc = run_once(m, e);
     console_flush(m->console);

@@ -178,6 +178,72 @@ bool vcpu_state_decode(struct cursor *in, struct vcpu_state *state)
     return !in->bad;
 }
 
+int vcpu_pending_get(struct vcpu *vcpu, struct vcpu_pending *pending, struct err *e)
+{
+    memset(pending, 0, sizeof *pending);
+    if (ioctl(vcpu->fd, KVM_GET_VCPU_EVENTS, &pending->events) < 0 ||
+        ioctl(vcpu->fd, KVM_GET_DEBUGREGS, &pending->debug) < 0)
+        return err_set(e, STATUS_ERROR, "cannot read the vCPU's state: %s", strerror(errno));
+    pending->events.flags &= KVM_VCPUEVENT_VALID_NMI_PENDING | KVM_VCPUEVENT_VALID_SHADOW;
+    return 0;
+}
+
+int vcpu_pending_set(struct vcpu *vcpu, const struct vcpu_pending *pending, struct err *e)
+{
+    if (ioctl(vcpu->fd, KVM_SET_VCPU_EVENTS, &pending->events) < 0 ||
+        ioctl(vcpu->fd, KVM_SET_DEBUGREGS, &pending->debug) < 0)
+        return err_set(e, STATUS_ERROR, "KVM refuses the vCPU's state: %s", strerror(errno));
+    return 0;
+}
+
+bool vcpu_pending_fault(const struct vcpu_pending *pending)
+{
+    return pending->events.exception.injected || pending->events.exception.pending;
+}
+
+void vcpu_pending_encode(struct bytes *out, const struct vcpu_pending *pending)
+{
+    const struct kvm_vcpu_events *v = &pending->events;
+    const uint8_t fields[] = {
+        v->exception.injected, v->exception.nr,       v->exception.has_error_code,
+        v->exception.pending,  v->interrupt.injected, v->interrupt.nr,
+        v->interrupt.soft,     v->interrupt.shadow,   v->nmi.injected,
+        v->nmi.pending,        v->nmi.masked,
+    };
+
+    bytes_put(out, fields, sizeof fields);
+    bytes_put_u32(out, v->exception.error_code);
+    bytes_put_u32(out, v->flags);
+    for (unsigned i = 0; i < 4; i++)
+        bytes_put_u64(out, pending->debug.db[i]);
+    bytes_put_u64(out, pending->debug.dr6);
+    bytes_put_u64(out, pending->debug.dr7);
+}
+
+bool vcpu_pending_decode(struct cursor *in, struct vcpu_pending *pending)
+{
+    struct kvm_vcpu_events *v = &pending->events;
+    uint8_t *fields[] = {
+        &v->exception.injected, &v->exception.nr,       &v->exception.has_error_code,
+        &v->exception.pending,  &v->interrupt.injected, &v->interrupt.nr,
+        &v->interrupt.soft,     &v->interrupt.shadow,   &v->nmi.injected,
+        &v->nmi.pending,        &v->nmi.masked,
+    };
+
+    memset(pending, 0, sizeof *pending);
+    for (unsigned i = 0; i < sizeof fields / sizeof *fields; i++)
+        *fields[i] = cursor_u8(in);
+    v->exception.error_code = cursor_u32(in);
+    v->flags = cursor_u32(in);
+    if (v->flags & ~(uint32_t)(KVM_VCPUEVENT_VALID_NMI_PENDING | KVM_VCPUEVENT_VALID_SHADOW))
+        in->bad = true;
+    for (unsigned i = 0; i < 4; i++)
+        pending->debug.db[i] = cursor_u64(in);
+    pending->debug.dr6 = cursor_u64(in);
+    pending->debug.dr7 = cursor_u64(in);
+    return !in->bad;
+}
+
 uint64_t vcpu_state_digest(const struct vcpu_state *state)
 {
     struct bytes b = {0};

@@ -31,6 +31,19 @@ bool vcpu_state_decode(struct cursor *in, struct vcpu_state *state);
 uint16_t segment_attributes(const struct kvm_segment *s);
 void segment_set_attributes(struct kvm_segment *s, uint16_t bits);
 
+/* What KVM holds of a vCPU besides: exceptions and interrupts on their way, what blocks interrupts
+ * for one instruction, debug registers. Digests do not cover it. */
+struct vcpu_pending {
+    struct kvm_vcpu_events events;
+    struct kvm_debugregs debug;
+};
+int vcpu_pending_get(struct vcpu *vcpu, struct vcpu_pending *pending, struct err *e);
+int vcpu_pending_set(struct vcpu *vcpu, const struct vcpu_pending *pending, struct err *e);
+/* Whether an exception is about to be taken. */
+bool vcpu_pending_fault(const struct vcpu_pending *pending);
+void vcpu_pending_encode(struct bytes *out, const struct vcpu_pending *pending);
+bool vcpu_pending_decode(struct cursor *in, struct vcpu_pending *pending);
+
 uint64_t vcpu_state_digest(const struct vcpu_state *state);
 /* x87 and SSE state alone. */
 uint64_t fpu_digest(const struct kvm_fpu *fpu);

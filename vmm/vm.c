@@ -157,12 +157,16 @@ static int configure(struct vm *vm, struct err *e)
     return set_low_slots(vm, true, e) < 0 ? -1 : set_high_slot(vm, e);
 }
 
-int vm_create(struct vm *vm, uint64_t memory_size, struct err *e)
+int vm_create_around(struct vm *vm, struct guest_memory *memory, struct err *e)
 {
-    *vm = (struct vm){.kvm_fd = -1, .fd = -1, .memory.fd = -1};
+    *vm = (struct vm){.kvm_fd = -1, .fd = -1, .memory = *memory};
+    *memory = (struct guest_memory){.fd = -1};
+    vm->memory.marked = NULL;
     vm->kvm_fd = kvm_open(e);
-    if (vm->kvm_fd < 0)
+    if (vm->kvm_fd < 0) {
+        vm_destroy(vm);
         return -1;
+    }
     vm->run_size = ioctl(vm->kvm_fd, KVM_GET_VCPU_MMAP_SIZE, 0);
     vm->fd = ioctl(vm->kvm_fd, KVM_CREATE_VM, 0);
     if (vm->fd < 0 || vm->run_size <= 0) {
@@ -170,11 +174,22 @@ int vm_create(struct vm *vm, uint64_t memory_size, struct err *e)
         vm_destroy(vm);
         return -1;
     }
-    if (guest_memory_create(&vm->memory, memory_size, e) < 0 || configure(vm, e) < 0) {
+    if (configure(vm, e) < 0) {
         vm_destroy(vm);
         return -1;
     }
     return 0;
+}
+
+int vm_create(struct vm *vm, uint64_t memory_size, struct err *e)
+{
+    struct guest_memory memory;
+
+    if (guest_memory_create(&memory, memory_size, e) < 0) {
+        *vm = (struct vm){.kvm_fd = -1, .fd = -1, .memory.fd = -1};
+        return -1;
+    }
+    return vm_create_around(vm, &memory, e);
 }
 
 void vm_destroy(struct vm *vm)

@@ -27,6 +27,9 @@ int kvm_open(struct err *e);
 
 /* Make a VM with `memory_size` bytes of RAM (see mmu/memory.h for its range). */
 int vm_create(struct vm *vm, uint64_t memory_size, struct err *e);
+/* The same around memory that there is already: it is taken over, also on failure, and *memory is
+ * empty afterwards. */
+int vm_create_around(struct vm *vm, struct guest_memory *memory, struct err *e);
 
 /* Have KVM log which pages the guest writes, or stop that. Once on, vm_collect_writes() adds those
  * since the last call to a bitmap of vm_bitmap_words() words, one bit a page of memory.host. */

@@ -112,7 +112,7 @@ static void fill_landmark(struct landmark *l)
 static void random_event(struct event *e, const uint8_t *data)
 {
     memset(e, 0, sizeof *e);
-    e->kind = (enum event_kind)(1 + rnd() % EVENT_END);
+    e->kind = (enum event_kind)(1 + rnd() % EVENT_LAST);
     switch (e->kind) {
     case EVENT_INJECT:
         e->vector = (uint8_t)rnd();
@@ -141,6 +141,14 @@ static void random_event(struct event *e, const uint8_t *data)
         e->end.reason = END_POWEROFF;
         e->end.has_digest = true;
         e->end.digest = (struct state_digest){rnd(), rnd(), rnd()};
+        break;
+    case EVENT_TIME:
+        e->time_ns = rnd();
+        break;
+    case EVENT_RECEIVED:
+        e->received.len = (uint8_t)(1 + rnd() % RECEIVED_MAX);
+        for (unsigned i = 0; i < e->received.len; i++)
+            e->received.data[i] = (uint8_t)rnd();
         break;
     }
 }
@@ -191,6 +199,12 @@ static void assert_same_event(const struct event *a, const struct event *b)
         assert_int_equal(a->end.reason, b->end.reason);
         assert_memory_equal(&a->end.digest, &b->end.digest, sizeof a->end.digest);
         break;
+    case EVENT_TIME:
+        assert_int_equal(a->time_ns, b->time_ns);
+        break;
+    case EVENT_RECEIVED:
+        assert_memory_equal(&a->received, &b->received, sizeof a->received);
+        break;
     }
 }
 
@@ -239,9 +253,11 @@ static void test_random_bytes_are_refused_or_bounded(void **state)
             noise[i] = (uint8_t)rnd();
         struct cursor c = cursor_of(noise, 1 + rnd() % sizeof noise);
         while (event_decode(&c, &codec, &event)) {
-            assert_true(event.kind >= EVENT_INJECT && event.kind <= EVENT_END);
+            assert_true(event.kind >= EVENT_INJECT && event.kind <= EVENT_LAST);
             if (event.kind == EVENT_DMA_WRITE || event.kind == EVENT_DMA_READ)
                 assert_true(event.dma.len >= 1 && event.dma.len <= DMA_MAX);
+            if (event.kind == EVENT_RECEIVED)
+                assert_true(event.received.len >= 1 && event.received.len <= RECEIVED_MAX);
             if (event.kind == EVENT_FORCED)
                 assert_true(event.landmark.probes <= LANDMARK_PROBES &&
                             event.landmark.code_len <= LANDMARK_CODE);

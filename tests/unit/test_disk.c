@@ -282,6 +282,26 @@ static void a_large_sparse_image_costs_little(void **state)
     disk_close(disk);
 }
 
+static void overlay_lists_what_was_changed(void **state)
+{
+    struct disk *disk = overlay(), *plain = raw(false);
+    uint64_t at = 0;
+
+    (void)state;
+    assert_false(disk_overlay_changed(disk, &at));
+    assert_int_equal(disk_write(disk, 3 * CLUSTER - 1, content, 2), 0);
+    assert_int_equal(disk_zero(disk, BYTES - 1, 1), 0); /* in the last one, which is not whole */
+    for (at = 0; disk_overlay_changed(disk, &at) && at < 4 * CLUSTER; at += CLUSTER)
+        assert_true(at == 2 * CLUSTER || at == 3 * CLUSTER);
+    assert_int_equal(at, 10 * CLUSTER);
+    at += CLUSTER;
+    assert_false(disk_overlay_changed(disk, &at));
+    at = 0;
+    assert_false(disk_overlay_changed(plain, &at));
+    disk_close(disk);
+    disk_close(plain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +315,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_image_cut_short_is_an_error_not_a_crash, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(overlay_behaves_like_an_array, setup, teardown),
+        cmocka_unit_test_setup_teardown(overlay_lists_what_was_changed, setup, teardown),
         cmocka_unit_test_setup_teardown(a_large_sparse_image_costs_little, setup, teardown),
     };
 

@@ -29,7 +29,7 @@ static void make_mark(struct player_mark *m, uint64_t ordinal)
         .at_sync = true,
         .at = {1, 2, 0, 3},
         .last_sync = {.kind = EXIT_PIO_IN, .size = 4, .output = 7, .count = 2, .at = 0x3f8},
-        .codec = {.ordinal = ordinal - 1, .gpa = rnd(), .next_chunk = rnd() >> 20},
+        .codec = {.ordinal = ordinal - 1, .gpa = rnd(), .next_chunk = rnd() >> 20, .time_ns = rnd()},
         .ordinal = ordinal,
         .tsc = rnd() >> 8,
         .hook = {rnd(), rnd(), rnd(), rnd()},
@@ -45,17 +45,17 @@ static void make_mark(struct player_mark *m, uint64_t ordinal)
     m->cpu.sregs.cr3 = rnd();
     fill(m->cpu.fpu.xmm, sizeof m->cpu.fpu.xmm);
     m->cpu.msrs[0] = rnd();
-    fill(m->debug.db, sizeof m->debug.db);
-    m->debug.dr6 = rnd();
-    m->debug.dr7 = rnd();
-    m->events.exception.nr = 13;
-    m->events.exception.injected = 1;
-    m->events.exception.has_error_code = 1;
-    m->events.exception.error_code = (uint32_t)rnd();
-    m->events.interrupt.nr = 0x30;
-    m->events.interrupt.shadow = 2;
-    m->events.nmi.masked = 1;
-    m->events.flags = KVM_VCPUEVENT_VALID_SHADOW;
+    fill(m->pending.debug.db, sizeof m->pending.debug.db);
+    m->pending.debug.dr6 = rnd();
+    m->pending.debug.dr7 = rnd();
+    m->pending.events.exception.nr = 13;
+    m->pending.events.exception.injected = 1;
+    m->pending.events.exception.has_error_code = 1;
+    m->pending.events.exception.error_code = (uint32_t)rnd();
+    m->pending.events.interrupt.nr = 0x30;
+    m->pending.events.interrupt.shadow = 2;
+    m->pending.events.nmi.masked = 1;
+    m->pending.events.flags = KVM_VCPUEVENT_VALID_SHADOW;
 }
 
 static void expect_mark(const struct player_mark *got, const struct player_mark *m)
@@ -72,9 +72,9 @@ static void expect_mark(const struct player_mark *got, const struct player_mark 
     assert_memory_equal(&got->hook, &m->hook, sizeof m->hook);
     assert_true(got->dlab == m->dlab && got->loopback == m->loopback);
     assert_memory_equal(&got->cpu, &m->cpu, sizeof m->cpu);
-    assert_memory_equal(&got->events, &m->events, sizeof m->events);
-    assert_memory_equal(got->debug.db, m->debug.db, sizeof m->debug.db);
-    assert_true(got->debug.dr6 == m->debug.dr6 && got->debug.dr7 == m->debug.dr7);
+    assert_memory_equal(&got->pending.events, &m->pending.events, sizeof m->pending.events);
+    assert_memory_equal(got->pending.debug.db, m->pending.debug.db, sizeof m->pending.debug.db);
+    assert_true(got->pending.debug.dr6 == m->pending.debug.dr6 && got->pending.debug.dr7 == m->pending.debug.dr7);
 }
 
 /* Pages in runs of all kinds; chunks below `chunks`. */

@@ -1,0 +1,92 @@
+#ifndef VMM_PC_H
+#define VMM_PC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/err.h"
+#include "devices/bus.h"
+#include "devices/device_request.h"
+#include "devices/disk.h"
+#include "devices/i8042.h"
+#include "devices/irqchip.h"
+#include "devices/pci.h"
+#include "devices/pit.h"
+#include "devices/pmtimer.h"
+#include "devices/rtc.h"
+#include "devices/serial.h"
+#include "devices/virtio_blk.h"
+#include "devices/virtio_pci.h"
+#include "devices/virtio_rng.h"
+#include "mmu/dma.h"
+#include "vmm/vcpu.h"
+
+/*
+ * All devices of a machine. What they are is a function of what is given to them here and of
+ * nothing else: the guest's accesses, device time, console input, memory and disk through `dma` and
+ * `disk`, entropy. So the devices of a live machine (vmm/machine.h) and those that follow a replay
+ * (vmm/shadow.h), given the same, are the same.
+ */
+struct pc_config {
+    struct dma *dma;   /* the devices' way to guest memory; stays the caller's */
+    struct disk *disk; /* NULL: none; stays the caller's */
+    uint64_t epoch_ns; /* the time of day, ns since 1970 UTC, when device time was 0 */
+    void (*transmit)(void *opaque, uint8_t byte); /* console output; NULL: nobody looks */
+    void *transmit_opaque;
+    void (*entropy)(void *opaque, void *buf, size_t len);
+    void (*request)(void *opaque, enum machine_request request); /* the guest wants to end */
+    void *opaque;                                                /* of entropy and request */
+};
+
+/* Time as the devices see it: it stands still during an access. */
+struct pc_time {
+    struct device_time ops;
+    uint64_t now_ns, epoch_ns;
+    bool asked; /* since the access began */
+};
+
+struct pc {
+    struct pc_config config;
+    struct pc_time time;
+    struct bus pio, mmio;
+    struct irqchip irqchip;
+    struct pit pit;
+    struct rtc rtc;
+    struct serial serial;
+    struct i8042 i8042;
+    struct pmtimer pmtimer;
+    struct pci_bus pci;
+    struct virtio_blk blk;
+    struct virtio_rng rng;
+    struct virtio_pci blk_pci, rng_pci;
+    struct device *devices[16]; /* all of the above, for poll and save */
+    unsigned device_count;
+};
+
+/* As firmware leaves them, at device time 0. pc must not move afterwards. */
+int pc_init(struct pc *pc, const struct pc_config *config, struct err *e);
+
+/*
+ * An access of the guest, PIO or MMIO, at device time now: what is read goes to exit->data. Returns
+ * whether it has shown the devices what time it is, so that their state depends on it; a read of
+ * the PM timer does not count, which shows it to the guest only.
+ */
+bool pc_serve(struct pc *pc, const struct vcpu_exit *exit, uint64_t now);
+
+bool pc_is_pm_timer(const struct vcpu_exit *exit);
+
+/* When pc_poll() must next run, in device time, or NEVER. */
+uint64_t pc_deadline(struct pc *pc, uint64_t now);
+/* Bring all devices up to device time now. */
+void pc_poll(struct pc *pc, uint64_t now);
+
+/*
+ * Everything that the devices are at device time pc->time.now_ns, the time included, but neither
+ * what is on the disk nor in memory. Restoring wants devices that pc_init() has just made, with or
+ * without a disk as the saved ones; 0, or -1 when the bytes are not such a state.
+ */
+void pc_save(const struct pc *pc, struct bytes *out);
+int pc_restore(struct pc *pc, struct cursor *in);
+
+#endif
