@@ -121,6 +121,10 @@ static void show(json_t *j, const char *path)
            (long long)json_integer_value(json_object_get(machine, "memory")) >> 20,
            text_of(j, "machine", "clock"));
     printf("  booted        %s\n", text_of(j, "boot", "from"));
+    if ((value = json_object_get(j, "live_from")))
+        printf("  went live     from sync point %lld of %s\n",
+               (long long)json_integer_value(json_object_get(value, "sync")),
+               text_of(j, "live_from", "recording"));
     printf("  kernel        %s\n", text_of(j, "boot", "kernel"));
     printf("  command line  %s\n", text_of(j, "boot", "command_line"));
     printf("  ended         %s\n",

@@ -9,46 +9,35 @@
 
 #include "base/file.h"
 #include "vmm/command.h"
+#include "vmm/description.h"
+#include "vmm/live.h"
 #include "vmm/machine.h"
 #include "vmm/run_options.h"
 #include "vmm/run_sources.h"
-#include "vmm/version.h"
 
-/* The machine that signals stop. */
+/* What signals stop: the machine, or the replay to where it goes live. */
 static struct machine *running;
+static struct live *arriving;
 
 static void on_signal(int signal)
 {
     (void)signal;
     if (running)
         machine_stop(running);
-}
-
-/* What a recording says about itself, as JSON text (the caller frees it). */
-static char *describe(const struct run_options *o, const struct run_sources *s,
-                      const struct machine *m, const struct machine_boot *boot)
-{
-    json_t *meta = json_pack(
-        "{s:s, s:{s:I, s:i, s:s, s:s, s:s}, s:{s:s, s:s, s:s, s:i}, s:I}", "recorder",
-        "dittovm " DITTO_VERSION, "machine", "memory", (json_int_t)o->memory, "cpus", 1, "cpu",
-        "ditto-v1", "clock", m->clock.ops->name, "console", "16550 at 0x3f8", "boot", "from",
-        s->description, "kernel", boot->version, "command_line", s->command_line, "rdtsc_patched",
-        (int)boot->rdtsc_patched, "time", (json_int_t)time(NULL));
-    char *text = json_dumps(meta, JSON_SORT_KEYS);
-
-    json_decref(meta);
-    return text;
+    else if (arriving)
+        live_interrupt(arriving);
 }
 
 static struct recorder *start_recording(const struct run_options *o, const struct run_sources *s,
                                         struct machine *m, const struct machine_boot *boot,
                                         struct err *e)
 {
-    char *meta = describe(o, s, m, boot);
+    char *meta = description_of_boot(o, s, m, boot);
     struct recorder *recorder;
 
     if (!meta) {
-        err_set(e, STATUS_ERROR, "the kernel's name or command line is not valid UTF-8");
+        err_set(e, STATUS_ERROR,
+                "the kernel's or the image's name, or the command line, is not valid UTF-8");
         return NULL;
     }
     recorder = recorder_create(o->recording, o->force, meta, e);
@@ -120,14 +109,28 @@ static int run_machine(struct machine *m, struct recorder *recorder, enum end_re
     return rc;
 }
 
+/* Run a machine that is ready to; start: when it was begun to be made. */
+static int run_ready(const struct run_options *o, struct machine *m, struct recorder *recorder,
+                     uint64_t start, struct err *e)
+{
+    struct recorder_stats stats;
+    enum end_reason reason;
+
+    running = m;
+    command_catch_signals(on_signal);
+    int rc = run_machine(m, recorder, &reason, &stats, e);
+    running = NULL;
+    if (rc == 0)
+        summarize(o, m, reason, &stats, (double)(host_now_ns() - start) / 1e9);
+    return rc;
+}
+
 static int run_sources(const struct run_options *o, struct run_sources *s, struct console *console,
                        struct err *e)
 {
     struct machine m;
     struct machine_boot boot;
     struct recorder *recorder = NULL;
-    struct recorder_stats stats;
-    enum end_reason reason;
     struct machine_config config = {
         .memory = o->memory,
         .kernel = s->kernel,
@@ -150,16 +153,59 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
     free(boot.vmlinux);
     bytes_free(&boot.symbols);
     run_sources_drop_boot_files(s); /* they are in guest memory now */
-    int rc = o->record && !recorder ? -1 : 0;
-    if (rc == 0) {
-        running = &m;
-        command_catch_signals(on_signal);
-        rc = run_machine(&m, recorder, &reason, &stats, e);
-        running = NULL;
-    }
-    if (rc == 0)
-        summarize(o, &m, reason, &stats, (double)(host_now_ns() - start) / 1e9);
+    int rc = o->record && !recorder ? -1 : run_ready(o, &m, recorder, start, e);
     machine_destroy(&m);
+    return rc;
+}
+
+static int run_from(const struct run_options *o, struct live *l, struct console *console,
+                    struct err *e)
+{
+    struct machine m;
+    struct recorder *recorder = NULL;
+    uint64_t start = host_now_ns();
+
+    if (live_machine(l, &m, console, e) < 0)
+        return -1;
+    if (o->record)
+        recorder = live_record(l, &m, e);
+    int rc = o->record && !recorder ? -1 : run_ready(o, &m, recorder, start, e);
+    machine_destroy(&m);
+    return rc;
+}
+
+static bool redirected(const struct invocation *inv, const struct run_options *o, uint64_t memory,
+                       int *status, struct err *e)
+{
+    struct host_needs needs = {.guest_memory = memory};
+
+    if (o->record)
+        needs.write_paths[needs.write_path_count++] = o->recording;
+    if (o->write_through)
+        needs.write_paths[needs.write_path_count++] = o->disk;
+    return host_redirect(inv, &needs, status, e);
+}
+
+static int run_live(const struct invocation *inv, const struct run_options *o, struct err *e)
+{
+    struct live l;
+    int rc;
+
+    if (live_open(&l, o, e) < 0)
+        return -1;
+    if (!redirected(inv, o, description_memory(l.description), &rc, e)) {
+        arriving = &l;
+        command_catch_signals(on_signal);
+        rc = live_play(&l, e);
+        arriving = NULL;
+        if (rc == 0 && !o->quiet && !o->json)
+            fprintf(stderr, "dittovm: live from sync point %llu of %s\n",
+                    (unsigned long long)l.point, o->from);
+        struct console *console = rc == 0 ? console_open(STDIN_FILENO, STDOUT_FILENO, e) : NULL;
+        rc = console ? run_from(o, &l, console, e) : -1;
+        console_close(console);
+    }
+    live_close(&l);
     return rc;
 }
 
@@ -171,14 +217,11 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
 
     if (run_options_parse(&o, argc, argv, e) < 0)
         return -1;
+    if (o.from[0])
+        return run_live(inv, &o, e);
     if (run_sources_check(&o, e) < 0)
         return -1;
-    struct host_needs needs = {.guest_memory = o.memory};
-    if (o.record)
-        needs.write_paths[needs.write_path_count++] = o.recording;
-    if (o.write_through)
-        needs.write_paths[needs.write_path_count++] = o.disk;
-    if (host_redirect(inv, &needs, &status, e))
+    if (redirected(inv, &o, o.memory, &status, e))
         return status;
     if (run_sources_load(&s, &o, e) < 0)
         return -1;

@@ -3,6 +3,7 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "mmu/memory.h"
@@ -18,12 +19,20 @@ const char run_help[] =
     "newest /boot/vmlinuz-*). The image is never changed: what the guest writes is kept in memory\n"
     "and gone at the end. On a terminal, Ctrl-A x leaves.\n"
     "\n"
+    "With --from, the machine is not booted: a recorded one goes on, live, from a place in its\n"
+    "recording. It has the recording's memory and its disk as it was there; what its disk held at\n"
+    "the beginning is read from the image it was recorded with, which must be as it was. Its "
+    "clock\n"
+    "goes on from the time of that place.\n"
+    "\n"
     "  -r, --record           record the run\n"
     "  -o, --output REC       the recording (default: the image's name with .ditto, in the "
     "current\n"
     "                         directory); implies --record\n"
     "  -f, --force            overwrite an existing recording\n"
     "  -m, --memory SIZE      guest memory, e.g. 256M or 1G (default 256M)\n"
+    "      --from REC[@POINT] go on from sync point POINT of a recording (see 'dittovm dump');\n"
+    "                         without POINT from its last one\n"
     "      --disk IMG         the disk image, when it is not the last argument\n"
     "      --write-through    let the guest change the image\n"
     "      --kernel FILE      a bzImage or ELF kernel, instead of the image's own\n"
@@ -44,6 +53,7 @@ const char run_help[] =
 
 enum {
     OPT_DISK = 256,
+    OPT_FROM,
     OPT_WRITE_THROUGH,
     OPT_KERNEL,
     OPT_INITRD,
@@ -64,6 +74,7 @@ static const struct option long_options[] = {
     {"memory", required_argument, NULL, 'm'},
     {"quiet", no_argument, NULL, 'q'},
     {"disk", required_argument, NULL, OPT_DISK},
+    {"from", required_argument, NULL, OPT_FROM},
     {"write-through", no_argument, NULL, OPT_WRITE_THROUGH},
     {"kernel", required_argument, NULL, OPT_KERNEL},
     {"initrd", required_argument, NULL, OPT_INITRD},
@@ -76,6 +87,21 @@ static const struct option long_options[] = {
     {"json", no_argument, NULL, OPT_JSON},
     {0},
 };
+
+/* REC[@POINT]. A file whose name has an @ is found, too. */
+static int parse_place(struct run_options *o, const char *text, struct err *e)
+{
+    const char *at = access(text, F_OK) == 0 ? NULL : strrchr(text, '@');
+    const int len = at ? (int)(at - text) : (int)strlen(text);
+
+    if (!len || snprintf(o->from, sizeof o->from, "%.*s", len, text) >= (int)sizeof o->from)
+        return err_set(e, STATUS_USAGE, "--from takes a recording, REC or REC@POINT");
+    o->point = UINT64_MAX;
+    if (at && parse_number(at + 1, UINT64_MAX - 1, &o->point) < 0)
+        return err_set(e, STATUS_USAGE,
+                       "--from REC@POINT takes the number of a sync point, not '%s'", at + 1);
+    return 0;
+}
 
 static int parse_one(struct run_options *o, int option, char **argv, struct err *e)
 {
@@ -106,6 +132,8 @@ static int parse_one(struct run_options *o, int option, char **argv, struct err 
     case OPT_DISK:
         o->disk = optarg;
         return 0;
+    case OPT_FROM:
+        return parse_place(o, optarg, e);
     case OPT_WRITE_THROUGH:
         o->write_through = true;
         return 0;
@@ -145,17 +173,34 @@ static int parse_one(struct run_options *o, int option, char **argv, struct err 
     }
 }
 
-/* disk.img -> disk.ditto, in the current directory; a machine without a disk: after its kernel. */
+/* What a machine that goes on cannot have otherwise than it was recorded. */
+static int check_from(const struct run_options *o, struct err *e)
+{
+    const char *option = o->kernel          ? "--kernel"
+                         : o->initrd        ? "--initrd"
+                         : o->append        ? "--append"
+                         : o->memory        ? "--memory"
+                         : o->write_through ? "--write-through"
+                                            : NULL;
+
+    if (!option)
+        return 0;
+    return err_set(e, STATUS_USAGE,
+                   "run: %s makes no sense with --from: the machine is the recorded one", option);
+}
+
+/* disk.img -> disk.ditto, in the current directory; a machine without a disk: after its kernel; one
+ * that goes on from disk.ditto: disk-live.ditto. */
 static int default_recording(struct run_options *o, struct err *e)
 {
-    const char *from = o->disk ? o->disk : o->kernel;
+    const char *from = o->from[0] ? o->from : o->disk ? o->disk : o->kernel;
     const char *slash = strrchr(from, '/');
     const char *name = slash ? slash + 1 : from;
     const char *dot = strrchr(name, '.');
     int stem = dot && dot != name ? (int)(dot - name) : (int)strlen(name);
 
-    if (snprintf(o->recording, sizeof o->recording, "%.*s.ditto", stem, name) >=
-        (int)sizeof o->recording)
+    if (snprintf(o->recording, sizeof o->recording, "%.*s%s.ditto", stem, name,
+                 o->from[0] ? "-live" : "") >= (int)sizeof o->recording)
         return err_set(e, STATUS_USAGE, "the name of the image is too long; give -o");
     return 0;
 }
@@ -165,7 +210,6 @@ int run_options_parse(struct run_options *o, int argc, char **argv, struct err *
     int option;
 
     *o = (struct run_options){
-        .memory = DEFAULT_MEMORY,
         .grace_ms = DEFAULT_GRACE_MS,
         .digest_s = 30,
     };
@@ -178,7 +222,11 @@ int run_options_parse(struct run_options *o, int argc, char **argv, struct err *
         o->disk = argv[optind++];
     if (optind < argc)
         return err_set(e, STATUS_USAGE, "run: one disk image only; '%s' is too much", argv[optind]);
-    if (!o->disk && !o->kernel)
+    if (o->from[0] && check_from(o, e) < 0)
+        return -1;
+    if (!o->memory)
+        o->memory = DEFAULT_MEMORY;
+    if (!o->disk && !o->kernel && !o->from[0])
         return err_set(e, STATUS_USAGE,
                        "run: give a disk image or --kernel (see dittovm run --help)");
     if (o->initrd && !o->kernel)

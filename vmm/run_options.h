@@ -12,6 +12,8 @@ struct run_options {
     bool record, force, write_through, quiet, json;
     char recording[4096]; /* -o, or made from the image's name */
     const char *kernel, *initrd, *append, *disk;
+    char from[4096]; /* --from: the recording, without @POINT; empty: boot */
+    uint64_t point;  /* its sync point to go on from; UINT64_MAX: the last one */
     uint64_t memory; /* bytes */
     uint64_t grace_ms, digest_s, checkpoint_s;
     const struct clock_ops *clock; /* NULL: the best one that this host has */

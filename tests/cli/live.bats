@@ -1,0 +1,147 @@
+# Machines that go on, live, from a place of their recording.
+# shellcheck disable=SC2016,SC2086 # what has a $ in it is for the guest; arguments are words
+load helper
+
+syncs() {
+    "$DITTO" dump "$1" | grep -c '^ *[0-9]*  sync'
+}
+
+# goes_on PLACE NEW LINE: goes live from there, recorded; the machine puts out the line and powers
+# off; its own recording is good.
+goes_on() {
+    echo "from $1"
+    bounded 300 "$DITTO" run --json --from "$1" -o "$2" >live.out 2>live.err </dev/null || {
+        cat live.err
+        return 1
+    }
+    [ "$(json_field end live.err)" = 'powered off' ]
+    tr -d '\r' <live.out | grep -qx "$3" || {
+        tail live.out
+        return 1
+    }
+    bounded 300 "$DITTO" verify "$2" >verified </dev/null
+    cat verified
+    grep -q 'identical.*powered off' verified
+}
+
+@test "a timer goes on ticking, again and again" {
+    ditto 0 run --quiet -o first.ditto --memory 32M --kernel "$BUILD/guests/count-user.elf" --append ticks=40
+    # Ticks are two sync points each; the output at the end are more.
+    place=$((2 + RANDOM % 70))
+    goes_on first.ditto@$place second.ditto 'ticks 40'
+    ditto 0 info second.ditto
+    [[ $output == *"went live     from sync point $place of first.ditto"* ]]
+    goes_on second.ditto@$((RANDOM % 20)) third.ditto 'ticks 40'
+}
+
+@test "small machines go on from many places" {
+    while read -r guest arguments line; do
+        ditto 0 run --quiet -o "$guest".ditto --memory 32M --kernel "$BUILD/guests/$guest.elf" \
+            --append "$arguments"
+        DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded 300 "$BUILD/tools/go_live" "$guest".ditto \
+            "$line" 12 $RANDOM >places 2>&1 || {
+            cat places
+            false
+        }
+    done <<'END'
+count-user ticks=10 ticks 10
+rdtsc-user x sum
+halt x about to halt
+END
+}
+
+@test "a machine goes on from anywhere: its files, its processes" {
+    bounded 300 "$DITTO" run --quiet -o soak.ditto --append 'ditto.script=soak ditto.n=1' "$IMAGE" \
+        >soak.out 2>soak.err </dev/null
+    last=$(syncs soak.ditto)
+    goes_on soak.ditto@$((last * (20 + RANDOM % 70) / 100)) on.ditto 'soak: 1 rounds done, 0 failures'
+    last=$(syncs on.ditto)
+    goes_on on.ditto@$((last * (20 + RANDOM % 60) / 100)) further.ditto 'soak: 1 rounds done, 0 failures'
+}
+
+# at_the_keys OUT ARGUMENT...: dittovm run with what is written to descriptor 4 as its console input, as
+# $pid.
+at_the_keys() {
+    local shown=$1
+    shift
+    rm -f keys
+    mkfifo keys
+    "$DITTO" run --quiet "$@" <keys >"$shown" 2>"$shown.err" 3>&- &
+    pid=$!
+    exec 4>keys
+}
+
+# shows SECONDS FILE PATTERN: the file has such a line by then.
+shows() {
+    local left=$(($1 * 10))
+    until grep -aq "$3" "$2"; do
+        [ $left -gt 0 ] || {
+            tail -n 5 "$2" "$2.err"
+            return 1
+        }
+        left=$((left - 1))
+        sleep 0.1
+    done
+}
+
+@test "one that was stopped goes on where it was: disk, console, time; its image is needed" {
+    cp --sparse=always "$IMAGE" disk.img
+    sha256sum disk.img >before
+    at_the_keys first.out -o first.ditto disk.img
+    shows 120 first.out '/root # '
+    echo 'head -c 300000 /dev/urandom >/var/tmp/f; sync; md5sum /var/tmp/f >/sum; echo at $(date +%s) x=$((x=40))' >&4
+    shows 60 first.out '^at [0-9]'
+    kill -TERM $pid
+    wait $pid
+    exec 4>&-
+    at=$(sed -n 's/^at \([0-9]*\) .*/\1/p' first.out)
+
+    mv disk.img moved.img
+    ditto 1 run --from first.ditto
+    one_error "cannot open .*disk.img.*--disk"
+    cp --sparse=always moved.img changed.img
+    printf x | dd of=changed.img bs=1 seek=1000 conv=notrunc status=none
+    ditto 1 run --from first.ditto changed.img
+    one_error "changed.img is not the disk image that was recorded with"
+    rm changed.img
+
+    at_the_keys second.out --from first.ditto --disk moved.img -o second.ditto
+    shows 120 second.out '^at [0-9]'
+    echo 'echo 3 >/proc/sys/vm/drop_caches; md5sum -c /sum; echo then $(date +%s) $((x + 2)); exit' >&4
+    exec 4>&-
+    wait $pid
+    tail -n 6 second.out
+    grep -a 'f: OK' second.out
+    then=$(sed -n 's/^then \([0-9]*\) 42.*/\1/p' second.out)
+    [ "$then" -ge "$at" ] && [ "$then" -lt $((at + 200)) ]
+    ditto 0 verify second.ditto
+    [[ $output == *identical*'powered off' ]]
+    ditto 1 run --from second.ditto
+    one_error 'nothing to go on with at the end of second.ditto'
+    sed -i s/disk.img/moved.img/ before
+    sha256sum -c --quiet before
+}
+
+@test "what makes no sense" {
+    for arguments in '--append x' '--kernel k' '--initrd i' '--memory 64M' '--write-through'; do
+        ditto 2 run --from "$SHARED/small.ditto" $arguments
+        one_error "${arguments%% *} makes no sense with --from"
+    done
+    ditto 2 run --from "$SHARED/small.ditto@x"
+    one_error "number of a sync point, not 'x'"
+    ditto 1 run --from "$SHARED/small.ditto@99999999"
+    one_error 'there is no 99999999'
+    ditto 1 run --from "$SHARED/small.ditto"
+    one_error 'nothing to go on with'
+    ditto 1 run --from "$SHARED/small.ditto@$(syncs "$SHARED/small.ditto")"
+    one_error 'nothing to go on with'
+    ditto 1 run --from "$SHARED/small.ditto@3" "$IMAGE"
+    one_error 'has no disk'
+    ditto 1 run --from nosuch.ditto@3
+    one_error 'nosuch.ditto'
+    small_recording same.ditto
+    ditto 2 run --from same.ditto@3 -f -o same.ditto
+    one_error 'cannot be overwritten'
+    cmp same.ditto "$SHARED/small.ditto"
+    nothing_written ./same.ditto same.ditto
+}

@@ -1,0 +1,171 @@
+#include "vmm/description.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "vmm/version.h"
+
+#define SAMPLES    256u
+#define HEAD_BYTES 65536u
+#define RECORDER   "dittovm " DITTO_VERSION
+
+/* ---- the disk ---- */
+
+/* Of sizes and samples (see the header), in hexadecimal; "" when the disk cannot be read. */
+static void disk_digest(struct disk *disk, char text[17])
+{
+    uint8_t sample[HEAD_BYTES];
+    uint64_t digest = disk->size;
+
+    text[0] = 0;
+    for (uint64_t i = 0; i < SAMPLES; i++) {
+        const uint64_t at = disk->size / SAMPLES * i / DISK_SECTOR * DISK_SECTOR;
+        const uint64_t left = disk->size - at, wanted = i ? 4096 : sizeof sample;
+        const size_t len = left < wanted ? (size_t)left : (size_t)wanted;
+        if (disk_read(disk, at, sample, len) < 0)
+            return;
+        digest = XXH3_64bits_withSeed(sample, len, digest);
+    }
+    snprintf(text, 17, "%016llx", (unsigned long long)digest);
+}
+
+static json_t *describe_disk(const char *path, struct disk *disk)
+{
+    char *absolute = realpath(path, NULL), digest[17];
+
+    disk_digest(disk, digest);
+    json_t *j = json_pack("{s:s, s:I, s:s}", "path", absolute ? absolute : path, "size",
+                          (json_int_t)disk->size, "digest", digest);
+    free(absolute);
+    return j;
+}
+
+const char *description_disk(const json_t *description)
+{
+    return json_string_value(json_object_get(json_object_get(description, "disk"), "path"));
+}
+
+int description_check_disk(const json_t *description, struct disk *disk, const char *path,
+                           struct err *e)
+{
+    const json_t *recorded = json_object_get(description, "disk");
+    const char *expected = json_string_value(json_object_get(recorded, "digest"));
+    char digest[17];
+
+    disk_digest(disk, digest);
+    if (expected &&
+        json_integer_value(json_object_get(recorded, "size")) == (json_int_t)disk->size &&
+        !strcmp(digest, expected))
+        return 0;
+    return err_set(e, STATUS_ERROR,
+                   "%s is not the disk image that was recorded with, or has changed since; give "
+                   "the right one with --disk",
+                   path);
+}
+
+/* ---- the kernel's code ---- */
+
+static json_t *describe_code(const struct machine *m)
+{
+    const struct stable_code *stable = &m->clock_host.stable;
+    json_t *ranges = json_array();
+
+    for (unsigned i = 0; i < stable->count; i++)
+        json_array_append_new(ranges, json_pack("[I, I, I]", (json_int_t)stable->range[i].va,
+                                                (json_int_t)stable->range[i].gpa,
+                                                (json_int_t)stable->range[i].len));
+    return ranges;
+}
+
+void description_trust_code(const json_t *description, struct machine *m)
+{
+    const json_t *ranges = json_object_get(json_object_get(description, "boot"), "code");
+
+    for (size_t i = 0; i < json_array_size(ranges); i++) {
+        const json_t *range = json_array_get(ranges, i);
+        machine_trust_code(m, (uint64_t)json_integer_value(json_array_get(range, 0)),
+                           (uint64_t)json_integer_value(json_array_get(range, 1)),
+                           (uint64_t)json_integer_value(json_array_get(range, 2)));
+    }
+}
+
+/* ---- all of it ---- */
+
+static char *text_of(json_t *description)
+{
+    char *text = description ? json_dumps(description, JSON_SORT_KEYS) : NULL;
+
+    json_decref(description);
+    return text;
+}
+
+char *description_of_boot(const struct run_options *o, const struct run_sources *s,
+                          const struct machine *m, const struct machine_boot *boot)
+{
+    json_t *description = json_pack(
+        "{s:s, s:{s:I, s:i, s:s, s:s, s:s}, s:{s:s, s:s, s:s, s:i, s:o}, s:I}", "recorder",
+        RECORDER, "machine", "memory", (json_int_t)o->memory, "cpus", 1, "cpu", "ditto-v1", "clock",
+        m->clock.ops->name, "console", "16550 at 0x3f8", "boot", "from", s->description, "kernel",
+        boot->version, "command_line", s->command_line, "rdtsc_patched", (int)boot->rdtsc_patched,
+        "code", describe_code(m), "time", (json_int_t)time(NULL));
+
+    if (description && s->disk) {
+        json_t *disk = describe_disk(o->disk, s->disk);
+        if (!disk) {
+            json_decref(description);
+            return NULL;
+        }
+        json_object_set_new(description, "disk", disk);
+    }
+    return text_of(description);
+}
+
+char *description_of_live(const struct run_options *o, const json_t *before, uint64_t sync,
+                          const char *disk, const struct machine *m)
+{
+    json_t *description = json_deep_copy(before);
+    json_t *from = json_pack("{s:s, s:I}", "recording", o->from, "sync", (json_int_t)sync);
+
+    if (!from) {
+        json_decref(description);
+        return NULL;
+    }
+    json_object_set_new(description, "live_from", from);
+    json_object_set_new(description, "recorder", json_string(RECORDER));
+    json_object_set_new(description, "time", json_integer((json_int_t)time(NULL)));
+    json_object_set_new(json_object_get(description, "machine"), "clock",
+                        json_string(m->clock.ops->name));
+    if (disk) {
+        char *absolute = realpath(disk, NULL);
+        json_object_set_new(json_object_get(description, "disk"), "path",
+                            json_string(absolute ? absolute : disk));
+        free(absolute);
+    }
+    return text_of(description);
+}
+
+json_t *description_load(const struct recording *recording, struct err *e)
+{
+    size_t len;
+    const char *text = recording_meta(recording, &len);
+    json_t *description = json_loadb(text, len, 0, NULL);
+
+    if (json_is_object(description) && description_memory(description))
+        return description;
+    json_decref(description);
+    err_set(e, STATUS_BAD_RECORDING, "%s is damaged: its description of the machine is incomplete",
+            recording_path(recording));
+    return NULL;
+}
+
+uint64_t description_memory(const json_t *description)
+{
+    const json_t *machine = json_object_get(description, "machine");
+    const json_int_t memory = json_integer_value(json_object_get(machine, "memory"));
+
+    return memory > 0 ? (uint64_t)memory : 0;
+}

@@ -1,0 +1,258 @@
+#include "vmm/live.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "replay/divergence.h"
+#include "replay/stream_reader.h"
+#include "vmm/description.h"
+#include "vmm/shadow.h"
+
+/* ---- what there is to go on with ---- */
+
+static bool same_file(const char *a, const char *b)
+{
+    struct stat first, second;
+
+    return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+static int check_output(const struct run_options *o, struct err *e)
+{
+    if (o->record && same_file(o->recording, o->from))
+        return err_set(e, STATUS_USAGE,
+                       "%s cannot be overwritten while the machine goes on from it; give another "
+                       "name with -o",
+                       o->from);
+    if (o->record && !o->force && access(o->recording, F_OK) == 0)
+        return err_set(e, STATUS_ERROR, "%s exists; give --force, or another name with -o",
+                       o->recording);
+    return 0;
+}
+
+/* Why a machine that ended so has nothing to go on with, or NULL. */
+static const char *finished(enum end_reason reason)
+{
+    switch (reason) {
+    case END_POWEROFF:
+    case END_RESET:
+    case END_TRIPLE_FAULT:
+    case END_HALTED:
+        return end_reason_text(reason);
+    default:
+        return NULL;
+    }
+}
+
+static int refuse_end(const struct live *l, enum end_reason reason, struct err *e)
+{
+    return err_set(e, STATUS_ERROR,
+                   "there is nothing to go on with at the end of %s: the machine ended there (%s); "
+                   "give a place before, %s@POINT (see 'dittovm dump')",
+                   l->options->from, end_reason_text(reason), l->options->from);
+}
+
+static int find_point(struct live *l, struct err *e)
+{
+    const struct end_record *end = recording_end(l->recording);
+    uint64_t last;
+
+    if (player_count_syncs(l->recording, &last, e) < 0)
+        return -1;
+    l->point = l->options->point;
+    if (l->point == UINT64_MAX) {
+        l->point = last;
+        if (end && finished((enum end_reason)end->reason_code))
+            return refuse_end(l, (enum end_reason)end->reason_code, e);
+    }
+    if (l->point > last)
+        return err_set(e, STATUS_ERROR, "%s has %llu sync points; there is no %llu",
+                       l->options->from, (unsigned long long)last, (unsigned long long)l->point);
+    return 0;
+}
+
+static int open_disk(struct live *l, struct err *e)
+{
+    const char *recorded = description_disk(l->description);
+
+    if (!recorded && l->options->disk)
+        return err_set(e, STATUS_ERROR, "the machine in %s has no disk: give no disk image",
+                       l->options->from);
+    if (!recorded)
+        return 0;
+    l->image = l->options->disk ? l->options->disk : recorded;
+    if (access(l->image, R_OK) < 0)
+        return err_set(e, STATUS_ERROR,
+                       "cannot open %s, the disk image that was recorded with; say where it is "
+                       "with --disk",
+                       l->image);
+    l->disk = disk_raw_open(l->image, false, e);
+    if (!l->disk || description_check_disk(l->description, l->disk, l->image, e) < 0)
+        return -1;
+    l->disk = disk_overlay_new(l->disk, e);
+    return l->disk ? 0 : -1;
+}
+
+int live_open(struct live *l, const struct run_options *o, struct err *e)
+{
+    *l = (struct live){.options = o, .state.memory.fd = -1};
+    if (check_output(o, e) < 0)
+        return -1;
+    l->recording = recording_open(o->from, e);
+    if (!l->recording)
+        return -1;
+    l->description = description_load(l->recording, e);
+    if (!l->description || find_point(l, e) < 0 || open_disk(l, e) < 0) {
+        live_close(l);
+        return -1;
+    }
+    return 0;
+}
+
+void live_close(struct live *l)
+{
+    machine_state_free(&l->state);
+    disk_close(l->disk);
+    json_decref(l->description);
+    if (l->recording)
+        recording_close(l->recording);
+    *l = (struct live){.state.memory.fd = -1};
+}
+
+/* ---- the way there ---- */
+
+void live_interrupt(struct live *l)
+{
+    if (l->playing)
+        player_interrupt(l->playing);
+}
+
+static int check_arrival(const struct live *l, const struct player *p, const struct shadow *s,
+                         struct err *e)
+{
+    if (p->status == PLAYER_DIVERGED) {
+        divergence_report(p, stderr);
+        return err_set(e, STATUS_DIVERGED, "the replay diverged before sync point %llu",
+                       (unsigned long long)l->point);
+    }
+    if (p->cpu.ordinal < l->point || !p->cpu.at_sync)
+        return err_set(e, STATUS_ERROR, "interrupted before sync point %llu was reached",
+                       (unsigned long long)l->point);
+    if (s->end)
+        return refuse_end(l, s->end, e);
+    if (p->cpu.last_sync.kind == EXIT_SHUTDOWN)
+        return refuse_end(l, END_TRIPLE_FAULT, e);
+    return 0;
+}
+
+/* The replay's machine as it is now; memory is taken from it. */
+static int take_state(struct machine_state *state, struct player *p, struct shadow *s,
+                      struct err *e)
+{
+    struct player_mark mark;
+
+    if (player_mark(p, &mark, e) < 0)
+        return -1;
+    state->cpu = mark.cpu;
+    state->pending = mark.pending;
+    state->hook = mark.hook;
+    state->halted = mark.ordinal && mark.last_sync.kind == EXIT_HLT;
+    shadow_save(s, &state->devices);
+    state->memory = p->vm.memory;
+    p->vm.memory = (struct guest_memory){.fd = -1};
+    return 0;
+}
+
+static int play(struct live *l, struct player *p, struct err *e)
+{
+    struct shadow *s = malloc(sizeof *s); /* a disk's buffer is in it */
+    struct console *console = console_open(-1, STDOUT_FILENO, e);
+    int rc = s && console ? 0 : err_set(e, STATUS_ERROR, "out of memory");
+
+    if (rc == 0)
+        rc = shadow_open(s, p, l->disk, e);
+    if (rc == 0) {
+        p->console = console_put;
+        p->console_opaque = console;
+        l->playing = p;
+        rc = player_run(p, l->point, e);
+        l->playing = NULL;
+        if (rc == 0)
+            rc = check_arrival(l, p, s, e);
+        if (rc == 0)
+            rc = take_state(&l->state, p, s, e);
+        shadow_close(s);
+    }
+    console_close(console);
+    free(s);
+    return rc;
+}
+
+int live_play(struct live *l, struct err *e)
+{
+    struct player p;
+
+    if (player_open(&p, l->recording, NULL, e) < 0)
+        return -1;
+    int rc = play(l, &p, e);
+    player_close(&p);
+    return rc;
+}
+
+/* ---- the machine ---- */
+
+int live_machine(struct live *l, struct machine *m, struct console *console, struct err *e)
+{
+    const struct machine_config config = {
+        .disk = l->disk,
+        .clock = l->options->clock,
+        .grace_ns = l->options->grace_ms * 1000000u,
+        .digest_ns = l->options->digest_s * 1000000000u,
+        .snapshot_ns = l->options->checkpoint_s * 1000000000u,
+    };
+
+    if (machine_create_from(m, &config, console, &l->state, e) < 0)
+        return -1;
+    description_trust_code(l->description, m);
+    return 0;
+}
+
+static int copy_symbols(const struct live *l, struct recorder *recorder, struct err *e)
+{
+    struct stream_reader *in = stream_open(l->recording, STREAM_SYMBOLS, e);
+    size_t len;
+
+    if (!in)
+        return -1;
+    do {
+        const uint8_t *data = stream_peek(in, STREAM_MAX_PEEK, &len);
+        recorder_symbols(recorder, &(struct bytes){.data = (uint8_t *)data, .len = len});
+        stream_skip(in, len);
+    } while (len);
+    int rc = stream_error(in, e);
+    stream_close(in);
+    return rc;
+}
+
+struct recorder *live_record(const struct live *l, struct machine *m, struct err *e)
+{
+    const struct run_options *o = l->options;
+    char *text = description_of_live(o, l->description, l->point, l->image, m);
+    struct recorder *recorder;
+
+    if (!text) {
+        err_set(e, STATUS_ERROR, "the recording's or the image's name is not valid UTF-8");
+        return NULL;
+    }
+    recorder = recorder_create(o->recording, o->force, text, e);
+    free(text);
+    if (recorder && (copy_symbols(l, recorder, e) < 0 || machine_record(m, recorder, e) < 0)) {
+        recorder_abort(recorder);
+        return NULL;
+    }
+    return recorder;
+}
