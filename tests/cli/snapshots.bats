@@ -1,9 +1,9 @@
 # Snapshots in a recording: taking them, and beginning a replay there.
 load helper
 
-# is_tail FILE OF: a file is the end of another one, and not empty.
+# is_tail FILE OF: a file is the end of another one.
 is_tail() {
-    [ -s "$1" ] && tail -c "$(stat -c %s "$1")" "$2" | cmp - "$1"
+    tail -c "$(stat -c %s "$1")" "$2" | cmp - "$1"
 }
 
 # dump_last RECORDING: its last sync point.
@@ -39,6 +39,7 @@ from_snapshot() {
     rm c.ditto
     cd elsewhere
     from_snapshot 'moved@1@1' "$digest"
+    [ -s replay.out ]
     is_tail replay.out ../run.out
     [ "$(json_field from replay.err)" = $((last / 2)) ]
     ditto 0 verify --json 'moved@1@the-end'
@@ -112,6 +113,7 @@ from_snapshot() {
     echo "$first bytes, then $second"
     [ $second -lt $((first / 4)) ]
     from_snapshot h.ditto@later "$digest"
+    [ -s replay.out ]
     is_tail replay.out "$SHARED/run.out"
     # Nobody looks: it begins at the last snapshot before, without being told to.
     ditto 0 replay --quiet --json --to $((at + 600)) h.ditto
@@ -128,6 +130,7 @@ from_snapshot() {
     [ "$(grep -cE '^    [0-9]+ ' <<<"$output")" = "$count" ]
     from_snapshot c.ditto "$digest"
     from_snapshot "c.ditto@$count" "$digest"
+    # Which may be nothing any more.
     is_tail replay.out run.out
     # Memory and registers, at each of them.
     DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded 300 "$BUILD/tools/time_travel" c.ditto 1 0 \
