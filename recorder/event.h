@@ -81,6 +81,16 @@ struct landmark {
     uint64_t branches;
 };
 
+/* What a landmark is compared by, in this order. */
+enum fingerprint_part {
+    FINGERPRINT_EQUAL,
+    FINGERPRINT_REGISTERS,
+    FINGERPRINT_MEMORY, /* the probes */
+    FINGERPRINT_STACK,
+    FINGERPRINT_FPU,
+    FINGERPRINT_PARTS,
+};
+
 /* ---- events ---- */
 enum event_kind {
     EVENT_INJECT = 1,    /* an external interrupt is taken */

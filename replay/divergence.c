@@ -110,6 +110,23 @@ static void show_digests(const struct divergence *d, FILE *out)
                 (unsigned long long)rows[i].expected, (unsigned long long)rows[i].got);
 }
 
+/* In how many passes of a forced point's instruction something else was not as it should be. */
+static void show_passes(const struct divergence *d, FILE *out)
+{
+    static const char *const parts[FINGERPRINT_PARTS] = {
+        [FINGERPRINT_REGISTERS] = "registers",
+        [FINGERPRINT_MEMORY] = "memory",
+        [FINGERPRINT_STACK] = "stack",
+        [FINGERPRINT_FPU] = "x87 and SSE state",
+    };
+
+    fprintf(out, "  passes    looked at:");
+    for (unsigned i = FINGERPRINT_REGISTERS; i < FINGERPRINT_PARTS; i++)
+        fprintf(out, "%s %llu differ in %s", i > FINGERPRINT_REGISTERS ? "," : "",
+                (unsigned long long)d->passes[i], parts[i]);
+    fputc('\n', out);
+}
+
 void divergence_report(const struct player *p, FILE *out)
 {
     const struct divergence *d = &p->divergence;
@@ -132,6 +149,7 @@ void divergence_report(const struct player *p, FILE *out)
                 (unsigned long long)d->ordinal);
         show_place(p, "expected", &d->expected, out);
         show_place(p, "got", &d->got, out);
+        show_passes(d, out);
         show_cause(p, out);
         break;
     case DIVERGED_DIGEST:

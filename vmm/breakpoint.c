@@ -363,12 +363,6 @@ static enum armed_stop run_armed(struct breakpoints *set, struct breakpoint **at
     return ARMED_EXIT;
 }
 
-/* Whether the vCPU was stopped on its way from a HLT in user code to us, at the #GP hook. */
-static bool is_coming(const struct breakpoints *set)
-{
-    return set->hook->rip && set->vcpu->regs->rip == set->hook->rip && vcpu_cpl(set->vcpu) == 0;
-}
-
 static enum breakpoint_stop run_once(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
 {
     struct kvm_regs regs;
@@ -383,7 +377,7 @@ static enum breakpoint_stop run_once(struct breakpoints *set, struct vcpu_exit *
     if (stop == ARMED_WATCHED)
         return BREAKPOINT_HIT;
     /* Asked at every exit: kicks may come faster than the guest gets anywhere. */
-    if (set->interrupted ? *set->interrupted : exit->kind == EXIT_KICK && !is_coming(set))
+    if (set->interrupted ? *set->interrupted : exit->kind == EXIT_KICK)
         return BREAKPOINT_STOPPED;
     if (exit->kind == EXIT_KICK)
         return BREAKPOINT_NONE;

@@ -43,6 +43,8 @@ struct stable_code {
 /* What landings cost, for reports. */
 struct landing_stats {
     uint64_t landings, exits;
+    /* Passes that the last one looked at from outside the guest, by what differed first. */
+    uint64_t differed[FINGERPRINT_PARTS];
 };
 
 /* What choosing needs of the machine. */

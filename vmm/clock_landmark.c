@@ -263,6 +263,22 @@ struct breakpoint landmark_breakpoint(const struct landmark *l,
     };
 }
 
+/* A landing in progress. */
+struct looked_for {
+    const struct landmark *l;
+    uint64_t *differed;
+};
+
+static bool is_found(const struct breakpoint *b, struct vcpu *vcpu, const struct kvm_regs *regs,
+                     const struct kvm_sregs *sregs)
+{
+    const struct looked_for *looked = b->opaque;
+    const enum fingerprint_part part = fingerprint_compare(vcpu, regs, sregs, looked->l);
+
+    looked->differed[part]++;
+    return part == FINGERPRINT_EQUAL;
+}
+
 static enum clock_landing fail(struct err *e, const char *what)
 {
     err_set(e, STATUS_ERROR, "landing on a forced point failed: %s", what);
@@ -282,7 +298,11 @@ static enum clock_landing land(struct clock *c, const struct landmark *landmark,
     struct trace_condition conditions[TRACE_CONDITIONS];
     struct breakpoint b = landmark_breakpoint(landmark, conditions);
     struct breakpoints own, *set = c->breakpoints ? c->breakpoints : &own;
+    struct looked_for looked = {landmark, c->stats.differed};
 
+    b.stops = is_found;
+    b.opaque = &looked;
+    memset(c->stats.differed, 0, sizeof c->stats.differed);
     const uint8_t *site = guest_memory_at(&c->vcpu->vm->memory, landmark->gpa, 1);
     if (!site)
         return fail(e, "it lies outside memory");

@@ -166,7 +166,8 @@ static int report(struct player *p, const struct replay_options *o, FILE *out)
                       (json_int_t)p->cpu.clock.stats.exits, "max_rss_kib",
                       (json_int_t)usage.ru_maxrss, "digest", digest);
         if (p->status == PLAYER_STOPPED)
-            json_object_set_new(j, "rip", json_integer((json_int_t)p->cpu.vcpu.regs->rip));
+            json_object_set_new(j, "rip",
+                                json_sprintf("%#llx", (unsigned long long)p->cpu.vcpu.regs->rip));
         if (o->landings)
             json_object_set_new(j, "landing_costs", landing_log_json(&p->landings));
         json_dumpf(j, out, JSON_SORT_KEYS);
@@ -317,7 +318,8 @@ static int replay_with(const struct invocation *inv, int argc, char **argv, bool
     struct host_needs needs;
     int status;
 
-    if (parse(&o, argc, argv, e) < 0 || playing_needs(&o.place, o.gdb ? UINT64_MAX : o.until, &needs, e) < 0)
+    if (parse(&o, argc, argv, e) < 0 ||
+        playing_needs(&o.place, o.gdb ? UINT64_MAX : o.until, &needs, e) < 0)
         return -1;
     if (o.gdb && !show)
         return err_set(e, STATUS_USAGE, "verify takes no --gdb; dittovm replay does");

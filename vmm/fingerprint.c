@@ -128,19 +128,21 @@ void fingerprint_probe_also(const struct guest_memory *m, struct landmark *l, co
         add_probe(m, l, before.probe[i].va);
 }
 
-bool fingerprint_matches(struct vcpu *vcpu, const struct kvm_regs *regs,
-                         const struct kvm_sregs *sregs, const struct landmark *l)
+enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_regs *regs,
+                                          const struct kvm_sregs *sregs, const struct landmark *l)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
     struct kvm_regs now = *regs;
 
     now.rflags &= ~RFLAGS_RF;
     if (memcmp(&now, l->regs, sizeof now) || sregs->cr3 != l->cr3)
-        return false;
+        return FINGERPRINT_REGISTERS;
     for (unsigned i = 0; i < l->probes; i++) {
         uint64_t value;
         if (walk_read(m, l->cr3, l->probe[i].va, &value, 8) != 8 || value != l->probe[i].value)
-            return false;
+            return FINGERPRINT_MEMORY;
     }
-    return stack_digest(m, l->cr3, l->cpl, now.rsp) == l->stack && vcpu_fpu_digest(vcpu) == l->fpu;
+    if (stack_digest(m, l->cr3, l->cpl, now.rsp) != l->stack)
+        return FINGERPRINT_STACK;
+    return vcpu_fpu_digest(vcpu) == l->fpu ? FINGERPRINT_EQUAL : FINGERPRINT_FPU;
 }

@@ -19,9 +19,16 @@ void fingerprint_take(struct vcpu *vcpu, const struct kvm_regs *regs, const stru
 void fingerprint_probe_also(const struct guest_memory *m, struct landmark *l, const uint64_t *va,
                             unsigned count);
 
-/* Whether the vCPU, with these registers, is where the landmark was taken. */
-bool fingerprint_matches(struct vcpu *vcpu, const struct kvm_regs *regs,
-                         const struct kvm_sregs *sregs, const struct landmark *l);
+/* What differs first between the vCPU, with these registers, and where the landmark was taken. */
+enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_regs *regs,
+                                          const struct kvm_sregs *sregs, const struct landmark *l);
+
+/* Whether it is there. */
+static inline bool fingerprint_matches(struct vcpu *vcpu, const struct kvm_regs *regs,
+                                       const struct kvm_sregs *sregs, const struct landmark *l)
+{
+    return fingerprint_compare(vcpu, regs, sregs, l) == FINGERPRINT_EQUAL;
+}
 
 /* A small loop of code. */
 struct small_loop {

@@ -11,8 +11,8 @@
  * neither does one that lasted too long: others had the CPU. */
 #define NEXT_PASS_NS 1000000ull
 #define WAITS_MAX    8
-/* How far a pass is followed: always, and where the next pass came within that time; and how many
- * words it may write. */
+/* How far a pass is followed: always, and in kernel code where the next pass came within that time;
+ * and how many words it may write. */
 #define SHORT_PASS 64
 #define LONG_PASS  512
 #define PASS_WORDS 64
@@ -107,6 +107,7 @@ static enum clock_choice follow(struct vcpu *vcpu, const struct landmark *l, uns
     return choice;
 }
 
+/* Let kernel code run to the next pass. */
 static enum clock_choice run_to_next(struct vcpu *vcpu, const struct clock_host *host,
                                      const struct landmark *l, struct vcpu_exit *exit,
                                      struct err *e)
@@ -121,9 +122,6 @@ static enum clock_choice run_to_next(struct vcpu *vcpu, const struct clock_host 
         .va = l->regs[REGISTER_RIP],
         .gpa = l->gpa,
         .cr3 = l->cr3,
-        .cpl = l->cpl,
-        .cs = &l->cs,
-        .ss = &l->ss,
     };
     struct breakpoints set;
     enum clock_choice choice = CLOCK_FAILED;
@@ -147,7 +145,8 @@ enum clock_choice same_passes_look(struct vcpu *vcpu, const struct clock_host *h
 {
     words->count = 0;
     enum clock_choice choice = follow(vcpu, l, SHORT_PASS, words, exit, e);
-    if (choice != CLOCK_LATER)
+    /* A breakpoint in user code would leave an exception frame on the kernel's stack. */
+    if (choice != CLOCK_LATER || l->cpl != 0 || vcpu_cpl(vcpu) != 0)
         return choice;
     choice = run_to_next(vcpu, host, l, exit, e);
     if (choice != CLOCK_CHOSEN)
