@@ -116,6 +116,7 @@ delete
 break do_sys_openat2
 continue
 ditto task
+delete
 watch *(unsigned long *)&jiffies
 continue
 delete
