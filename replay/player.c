@@ -195,30 +195,6 @@ void player_close(struct player *p)
     *p = (struct player){0};
 }
 
-int player_count_syncs(const struct recording *recording, uint64_t *count, struct err *e)
-{
-    struct stream_reader *in = stream_open(recording, stream_of(0, STREAM_SYNCS), e);
-    struct sync_point last = {0}, sync;
-    size_t got;
-    int rc = 0;
-
-    if (!in)
-        return -1;
-    for (*count = 0; rc == 0 && stream_left(in); ++*count) {
-        const uint8_t *data = stream_peek(in, SYNC_MAX_BYTES, &got);
-        struct cursor c = cursor_of(data, got);
-        if (stream_bad(in))
-            rc = stream_error(in, e);
-        else if (!sync_decode(&c, &last, &sync))
-            rc = err_set(e, STATUS_BAD_RECORDING, "%s is damaged: a sync point makes no sense",
-                         recording_path(recording));
-        else
-            stream_skip(in, got - cursor_left(&c));
-    }
-    stream_close(in);
-    return rc;
-}
-
 unsigned player_progress(const struct player *p)
 {
     uint64_t total = recording_stream_length(p->recording, stream_of(0, STREAM_SYNCS));

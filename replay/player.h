@@ -139,9 +139,6 @@ int player_take(struct player *p, struct err *e);
 /* The same without applying it. */
 void player_pass(struct player *p);
 
-/* How many sync points a recording has, which is the last one's number. */
-int player_count_syncs(const struct recording *recording, uint64_t *count, struct err *e);
-
 /* The chunk number of every page before the first instruction, 0 for the zero page; the caller
  * frees it. */
 uint32_t *player_image(struct player *p, struct err *e);

@@ -58,7 +58,7 @@ int snapshot_read(const struct recording *r, const struct snapshot_entry *entry,
  * fits to. */
 int snapshot_enter(struct player *p, const struct snapshot_entry *entry, struct err *e);
 
-/* How many sync points a recording has. */
+/* How many sync points a recording has, which is the last one's number. */
 int recording_last_sync(const struct recording *r, uint64_t *ordinal, struct err *e);
 
 /* "REC" or "REC@NAME", as users say it. A file that is called so comes first. */

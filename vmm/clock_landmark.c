@@ -29,6 +29,8 @@
  * far apart, later. */
 #define WAITING_LOOKS 2
 #define WAITING_NS    400000ull
+/* How long the end of an instruction that repeats itself is waited for. */
+#define RUN_TO_NS 200000000ull
 /* String instructions: they are interrupted between iterations, but found again only at their ends.
  */
 #define REPEATED (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE)
@@ -105,7 +107,7 @@ enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *ho
         }
         if (insn.info.attributes & REPEATED) {
             enum clock_choice behind =
-                return_site_run_to(vcpu, host, insn.va + insn.info.length, exit, e);
+                return_site_run_to(vcpu, host, insn.va + insn.info.length, RUN_TO_NS, exit, e);
             if (behind != CLOCK_CHOSEN)
                 return behind;
             continue;

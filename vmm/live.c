@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "replay/divergence.h"
+#include "replay/snapshots.h"
 #include "replay/stream_reader.h"
 #include "vmm/description.h"
 #include "vmm/shadow.h"
@@ -61,7 +62,7 @@ static int find_point(struct live *l, struct err *e)
     const struct end_record *end = recording_end(l->recording);
     uint64_t last;
 
-    if (player_count_syncs(l->recording, &last, e) < 0)
+    if (recording_last_sync(l->recording, &last, e) < 0)
         return -1;
     l->point = l->options->point;
     if (l->point == UINT64_MAX) {

@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "vmm/description.h"
+
 /* How often it is said how far it is. */
 #define PROGRESS_SYNCS 2000
 
@@ -55,9 +57,7 @@ int playing_needs(const struct snapshot_place *place, uint64_t until, struct hos
         return -1;
     const char *text = recording_meta(recording, &len);
     json_t *meta = json_loadb(text, len, 0, NULL);
-    json_int_t memory =
-        json_integer_value(json_object_get(json_object_get(meta, "machine"), "memory"));
-    *needs = (struct host_needs){.guest_memory = memory > 0 ? (uint64_t)memory : 0};
+    *needs = (struct host_needs){.guest_memory = description_memory(meta)};
     json_decref(meta);
     int rc = check_place(recording, place->name, until, e);
     recording_close(recording);

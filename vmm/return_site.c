@@ -13,8 +13,6 @@
 #define STACK_SCAN 1024     /* words looked at */
 /* A place reached as soon as this is in a loop, where replay would pass it too often. */
 #define QUICK_NS 2000000ull
-/* How long the end of an instruction that repeats itself is waited for. */
-#define RUN_TO_NS 200000000ull
 
 bool code_is_stable(const struct stable_code *stable, uint64_t va, uint64_t gpa,
                     const uint8_t *code, uint64_t len)
@@ -149,7 +147,7 @@ enum clock_choice return_site_run(struct vcpu *vcpu, const struct clock_host *ho
 }
 
 enum clock_choice return_site_run_to(struct vcpu *vcpu, const struct clock_host *host, uint64_t va,
-                                     struct vcpu_exit *exit, struct err *e)
+                                     uint64_t kick_ns, struct vcpu_exit *exit, struct err *e)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
     struct breakpoint site = {.va = va};
@@ -159,5 +157,5 @@ enum clock_choice return_site_run_to(struct vcpu *vcpu, const struct clock_host 
     vcpu_get_sregs(vcpu, &sregs);
     if (sregs.ss.dpl != 0 || !walk(m, sregs.cr3, va, &t) || !guest_memory_at(m, t.gpa, 1))
         return CLOCK_LATER;
-    return run_with(vcpu, host, &site, 1, 0, RUN_TO_NS, exit, e);
+    return run_with(vcpu, host, &site, 1, 0, kick_ns, exit, e);
 }

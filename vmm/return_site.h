@@ -17,9 +17,10 @@
 enum clock_choice return_site_run(struct vcpu *vcpu, const struct clock_host *host, unsigned skip,
                                   struct vcpu_exit *exit, struct err *e);
 
-/* Recording: let kernel code run to the instruction at va. CLOCK_CHOSEN: the vCPU stands there. */
+/* Recording: let kernel code run to the instruction at va. CLOCK_CHOSEN: the vCPU stands there.
+ * CLOCK_LATER: it did not get there within kick_ns, or cannot take an interrupt there. */
 enum clock_choice return_site_run_to(struct vcpu *vcpu, const struct clock_host *host, uint64_t va,
-                                     struct vcpu_exit *exit, struct err *e);
+                                     uint64_t kick_ns, struct vcpu_exit *exit, struct err *e);
 
 /* Whether code (at va, which is mapped to gpa) was there at the last sync point already, as far as
  * can be told. */

@@ -2,8 +2,8 @@
 
 #include "base/now.h"
 #include "mmu/walk.h"
-#include "vmm/breakpoint.h"
 #include "vmm/insn.h"
+#include "vmm/return_site.h"
 #include "vmm/stepper.h"
 
 /* A next pass that takes longer is not waited for: a loop so slow is passed a few times only, and
@@ -112,26 +112,11 @@ static enum clock_choice run_to_next(struct vcpu *vcpu, const struct clock_host 
                                      const struct landmark *l, struct vcpu_exit *exit,
                                      struct err *e)
 {
-    static const enum clock_choice choice_of[] = {
-        [BREAKPOINT_HIT] = CLOCK_CHOSEN,
-        [BREAKPOINT_EXIT] = CLOCK_EXITED,
-        [BREAKPOINT_STOPPED] = CLOCK_LATER,
-        [BREAKPOINT_FAILED] = CLOCK_FAILED,
-    };
-    struct breakpoint site = {
-        .va = l->regs[REGISTER_RIP],
-        .gpa = l->gpa,
-        .cr3 = l->cr3,
-    };
-    struct breakpoints set;
-    enum clock_choice choice = CLOCK_FAILED;
+    enum clock_choice choice = CLOCK_LATER;
 
-    breakpoints_init(&set, vcpu, host->hook);
-    for (unsigned i = 0; i < WAITS_MAX && breakpoints_add(&set, &site, e) == 0; i++) {
+    for (unsigned i = 0; i < WAITS_MAX; i++) {
         const uint64_t began = host_now_ns();
-        host->kick_after(host->opaque, NEXT_PASS_NS);
-        choice = choice_of[breakpoints_run(&set, exit, e)];
-        breakpoints_remove(&set, &site);
+        choice = return_site_run_to(vcpu, host, l->regs[REGISTER_RIP], NEXT_PASS_NS, exit, e);
         const uint64_t waited = host_now_ns() - began;
         if (choice != CLOCK_LATER || (waited >= NEXT_PASS_NS && waited < 2 * NEXT_PASS_NS))
             break;

@@ -186,6 +186,16 @@ void trace_predict_return(struct trace *t, uint32_t site, uint64_t target, uint3
     memcpy(t->code + site + sizeof lea_ecx, &low, 4);
 }
 
+/* A jump where RCX is not 0; the place of its rel32, to be patched. */
+static uint32_t emit_jump_unless_zero(struct trace *t)
+{
+    static const uint8_t unless_zero[] = {0xe3, JUMP_BYTES, 0xe9}; /* jrcxz over jmp */
+
+    emit(t, unless_zero, sizeof unless_zero);
+    emit32(t, 0);
+    return t->len - 4;
+}
+
 /* lea rcx, [base + rdx]: an addition that leaves the flags alone. */
 static void emit_add_rdx(struct trace *t, unsigned base)
 {
@@ -335,15 +345,12 @@ uint32_t trace_emit_guard(struct trace *t, uint64_t va, const uint8_t *expected,
     emit_save(t, ENC_RCX, WORD_RCX);
     emit_save(t, ENC_RDX, WORD_RDX);
     for (unsigned i = 0; i < words; i++) {
-        static const uint8_t unless_zero[] = {0xe3, 5, 0xe9}; /* jrcxz over jmp */
         uint64_t value;
         memcpy(&value, expected + 8 * i, 8);
         load_rcx_from(t, va + 8 * i);
         emit_constant(t, ENC_RDX, 0 - value);
         emit_add_rdx(t, ENC_RCX);
-        emit(t, unless_zero, sizeof unless_zero);
-        mismatch[i] = t->len;
-        emit32(t, 0);
+        mismatch[i] = emit_jump_unless_zero(t);
     }
     restore_rcx_rdx(t);
     emit8(t, 0xe9);
@@ -418,11 +425,8 @@ static void emit_whole(struct trace *t)
     }
     emit_save(t, ENC_RDX, WORD_RDX);
     for (unsigned i = 0; i < t->conditions; i++) {
-        static const uint8_t unless_zero[] = {0xe3, 5, 0xe9}; /* jrcxz over jmp */
         emit_condition(t, &t->condition[i]);
-        emit(t, unless_zero, sizeof unless_zero);
-        mismatch[i] = t->len;
-        emit32(t, 0);
+        mismatch[i] = emit_jump_unless_zero(t);
     }
     restore_rcx_rdx(t);
     t->match_at = t->len;

@@ -8,24 +8,12 @@ serve() {
     command -v gdb >/dev/null || skip "gdb is not installed"
     DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded 120 "$BUILD/tools/gdb_fake" "$@" \
         unix:"$PWD/socket" 2>serve.err </dev/null 3>&- &
-    server=$!
-    for _ in $(seq 900); do
-        address=$(sed -n 's/^dittovm: waiting for gdb: target remote //p' serve.err)
-        [ -z "$address" ] || return 0
-        sleep 0.1
-    done
-    cat serve.err
-    return 1
+    await_gdb_server
 }
 
 # debug COMMAND...: in gdb, the output is in $output.
 debug() {
-    local arguments=(-ex "target remote $address") command
-    for command; do
-        arguments+=(-ex "$command")
-    done
-    run bounded 60 gdb -nx -batch "${arguments[@]}" </dev/null
-    echo "$output"
+    in_gdb 60 '' "$@"
 }
 
 # what_gdb_does: the commands that people use most.

@@ -74,3 +74,29 @@ small_recording() {
 crc32_le() {
     gzip -c | tail -c 8 | head -c 4
 }
+
+# await_gdb_server: one was started just now in the background, with its messages in serve.err; its
+# address for "target remote" is in $address.
+await_gdb_server() {
+    server=$!
+    for _ in $(seq 900); do
+        address=$(sed -n 's/^dittovm: waiting for gdb: target remote //p' serve.err)
+        [ -z "$address" ] || return 0
+        sleep 0.1
+    done
+    cat serve.err
+    return 1
+}
+
+# in_gdb SECONDS FILE COMMAND...: in a gdb on FILE ('' for none) that is attached to $address; the
+# output is in $output.
+in_gdb() {
+    local seconds=$1 file=$2 command
+    local arguments=(-ex "target remote $address")
+    shift 2
+    for command; do
+        arguments+=(-ex "$command")
+    done
+    run bounded "$seconds" gdb -nx -batch ${file:+"$file"} "${arguments[@]}" </dev/null
+    echo "$output"
+}

@@ -30,24 +30,12 @@ travel() {
 serve() {
     command -v gdb >/dev/null || skip "gdb is not installed"
     bounded 280 "$DITTO" replay --gdb=unix:"$PWD/socket" "$1" 2>serve.err </dev/null 3>&- &
-    server=$!
-    for _ in $(seq 900); do
-        address=$(sed -n 's/^dittovm: waiting for gdb: target remote //p' serve.err)
-        [ -z "$address" ] || return 0
-        sleep 0.1
-    done
-    cat serve.err
-    return 1
+    await_gdb_server
 }
 
 # debug COMMAND...: in gdb, with the guest's symbols; the output is in $output.
 debug() {
-    local arguments=(-ex "target remote $address") command
-    for command; do
-        arguments+=(-ex "$command")
-    done
-    run bounded 250 gdb -nx -batch "${symbols:-guest.sym}" "${arguments[@]}" </dev/null
-    echo "$output"
+    in_gdb 250 "${symbols:-guest.sym}" "$@"
     cat serve.err
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "replay/player.h"
+#include "replay/snapshots.h"
 #include "vmm/command.h"
 #include "vmm/live.h"
 
@@ -98,7 +99,7 @@ int main(int argc, char **argv)
     snprintf(o.from, sizeof o.from, "%s", argv[1]);
     snprintf(o.recording, sizeof o.recording, "%s", again);
     struct recording *recording = recording_open(argv[1], &e);
-    if (!recording || !recording_end(recording) || player_count_syncs(recording, &syncs, &e) < 0)
+    if (!recording || !recording_end(recording) || recording_last_sync(recording, &syncs, &e) < 0)
         fail(e.text[0] ? e.text : "it has no end");
     const enum end_reason wanted = (enum end_reason)recording_end(recording)->reason_code;
     recording_close(recording);
