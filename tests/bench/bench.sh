@@ -29,10 +29,9 @@ note() {
     echo "$3" >>"$1.$2"
 }
 
-# median WORKLOAD WHAT: of what was noted, or nothing.
-median() {
-    [ -s "$1.$2" ] || return 0
-    sort -g "$1.$2" | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
+# median_of WORKLOAD WHAT: of what was noted, or nothing.
+median_of() {
+    [ ! -s "$1.$2" ] || median <"$1.$2"
 }
 
 failed() {
@@ -99,7 +98,7 @@ run_qemu() {
 
 # seconds WORKLOAD WHAT BASE: the median, and how many times the base's it is.
 seconds() {
-    awk -v v="$(median "$1" "$2")" -v b="$(median "$1" "${3:-none}")" 'BEGIN {
+    awk -v v="$(median_of "$1" "$2")" -v b="$(median_of "$1" "${3:-none}")" 'BEGIN {
         if (v == "") printf "–"
         else if (b == "") printf "%.2f", v
         else printf "%.2f (%.2f×)", v, v / b }'
@@ -113,16 +112,16 @@ table() {
     echo '|---|---|---|---|---|---|---|---|---|'
     for load in $workloads; do
         echo "| $load | $(seconds "$load" plain) | $(seconds "$load" recorded plain) |" \
-            "$(seconds "$load" replayed recorded) | $(median "$load" forced) |" \
-            "$(median "$load" log) | $(median "$load" checks) | $(median "$load" pages) |" \
-            "$(($(median "$load" record_rss) / 1024)), $(($(median "$load" replay_rss) / 1024)) |"
+            "$(seconds "$load" replayed recorded) | $(median_of "$load" forced) |" \
+            "$(median_of "$load" log) | $(median_of "$load" checks) | $(median_of "$load" pages) |" \
+            "$(($(median_of "$load" record_rss) / 1024)), $(($(median_of "$load" replay_rss) / 1024)) |"
     done
     echo
     echo '| QEMU (TCG) | plain s | recorded s (to plain) | replayed s (to recorded) | log: bytes |'
     echo '|---|---|---|---|---|'
     for load in $workloads; do
         echo "| $load | $(seconds "$load" qemu_plain) | $(seconds "$load" qemu_recorded qemu_plain) |" \
-            "$(seconds "$load" qemu_replayed qemu_recorded) | $(median "$load" qemu_log) |"
+            "$(seconds "$load" qemu_replayed qemu_recorded) | $(median_of "$load" qemu_log) |"
     done
     echo
     grep -q 'emulated KVM host' emulated &&

@@ -18,6 +18,11 @@ json_field() {
     sed -n 's/^{.*"'"$1"'": "\{0,1\}\([^",}]*\).*/\1/p' "$2" | tail -n 1
 }
 
+# median: of the numbers on stdin, one a line; nothing when there are none.
+median() {
+    sort -g | awk '{ v[NR] = $1 } END { if (NR) print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
+}
+
 # guests: the names of the sections of tests/guests/list.cfg; its head says what is in one.
 guests() {
     sed -n 's/^\[\(.*\)\]$/\1/p' "$tree/tests/guests/list.cfg"
