@@ -125,7 +125,8 @@ void clock_restore(struct clock *c, uint64_t branches);
 
 /* ---- for clocks ---- */
 
-/* choose() for a clock that can stop anywhere: the vCPU's place, or one some steps on. */
+/* choose() for a clock that can stop anywhere: a place near the vCPU's, and what tells its passes
+ * apart (vmm/same_passes.h), for replay with the clock `landmark`. */
 enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *host,
                                     struct landmark *landmark, struct vcpu_exit *exit,
                                     struct err *e);

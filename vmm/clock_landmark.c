@@ -75,9 +75,10 @@ static bool take(struct vcpu *vcpu, const struct clock_host *host, enum site_qua
     return true;
 }
 
-enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *host,
-                                    struct landmark *landmark, struct vcpu_exit *exit,
-                                    struct err *e)
+/* The vCPU's place, or one some steps on. */
+static enum clock_choice choose_near(struct clock *c, const struct clock_host *host,
+                                     struct landmark *landmark, struct vcpu_exit *exit,
+                                     struct err *e)
 {
     struct vcpu *vcpu = c->vcpu;
     const struct guest_memory *m = &vcpu->vm->memory;
@@ -179,19 +180,18 @@ static bool is_waiting(struct vcpu *vcpu, const struct clock_host *host, struct 
     return true;
 }
 
-/* A place near the vCPU's, and what tells its passes apart. */
-static enum clock_choice choose_in_loop(struct clock *c, const struct clock_host *host,
-                                        struct landmark *landmark, struct vcpu_exit *exit,
-                                        struct err *e)
+enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *host,
+                                    struct landmark *landmark, struct vcpu_exit *exit,
+                                    struct err *e)
 {
     struct changed_words words;
-    enum clock_choice choice = clock_choose_near(c, host, landmark, exit, e);
+    enum clock_choice choice = choose_near(c, host, landmark, exit, e);
 
     if (choice != CLOCK_CHOSEN || patches_itself(host->hook, c->vcpu->regs->rip))
         return choice;
-    choice = same_passes_look(c->vcpu, host, landmark, &words, exit, e);
+    choice = same_passes_look(c, host, landmark, &words, exit, e);
     if (choice == CLOCK_LATER) /* no loop, or a slow one */
-        return clock_choose_near(c, host, landmark, exit, e);
+        return choose_near(c, host, landmark, exit, e);
     if (choice != CLOCK_CHOSEN)
         return choice;
     if (!take(c->vcpu, host, SITE_MEMORY, landmark))
@@ -207,7 +207,7 @@ static enum clock_choice choose(struct clock *c, const struct clock_host *host,
     enum clock_choice choice;
 
     if (vcpu_cpl(vcpu) == 3 || host->hurry || is_waiting(vcpu, host, exit, &choice, e))
-        return choose_in_loop(c, host, landmark, exit, e);
+        return clock_choose_near(c, host, landmark, exit, e);
     if (choice != CLOCK_LATER || patches_itself(host->hook, vcpu->regs->rip))
         return choice;
     /* Where a function that is called rarely returns to, if one returns soon. */

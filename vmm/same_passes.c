@@ -71,12 +71,21 @@ static void keep_changed(const struct written *w, const struct guest_memory *m, 
     }
 }
 
-/* One instruction, or the entry of a handler. CLOCK_CHOSEN: done. */
-static enum clock_choice step(struct stepper *s, struct vcpu_exit *exit, struct err *e)
+/* One instruction, or the entry of a handler; by the clock, if it has to count it. CLOCK_CHOSEN:
+ * done. */
+static enum clock_choice step(struct clock *c, struct stepper *s, struct vcpu_exit *exit,
+                              struct err *e)
 {
     struct step step;
 
     for (unsigned kicks = 0; kicks < KICKS_MAX; kicks++) {
+        if (c->ops->steps_only) {
+            if (c->ops->step(c, exit, e) < 0)
+                return CLOCK_FAILED;
+            if (exit->kind != EXIT_KICK)
+                return exit->kind == EXIT_STEP ? CLOCK_CHOSEN : CLOCK_EXITED;
+            continue;
+        }
         if (stepper_step(s, &step, exit, e) < 0)
             return CLOCK_FAILED;
         if (step.kind != STEP_KICK)
@@ -86,9 +95,10 @@ static enum clock_choice step(struct stepper *s, struct vcpu_exit *exit, struct 
 }
 
 /* Step to the next pass. CLOCK_LATER: it takes too many steps, or leads through the kernel. */
-static enum clock_choice follow(struct vcpu *vcpu, const struct landmark *l, unsigned steps,
+static enum clock_choice follow(struct clock *c, const struct landmark *l, unsigned steps,
                                 struct changed_words *words, struct vcpu_exit *exit, struct err *e)
 {
+    struct vcpu *vcpu = c->vcpu;
     struct written written = {.count = 0};
     enum clock_choice choice = CLOCK_LATER;
     struct stepper s;
@@ -96,7 +106,7 @@ static enum clock_choice follow(struct vcpu *vcpu, const struct landmark *l, uns
     stepper_init(&s, vcpu);
     for (unsigned i = 0; i < steps && vcpu_cpl(vcpu) == l->cpl; i++) {
         note_writes(&written, vcpu);
-        choice = step(&s, exit, e);
+        choice = step(c, &s, exit, e);
         if (choice != CLOCK_CHOSEN || vcpu->regs->rip == l->regs[REGISTER_RIP])
             break;
         choice = CLOCK_LATER;
@@ -124,18 +134,21 @@ static enum clock_choice run_to_next(struct vcpu *vcpu, const struct clock_host 
     return choice;
 }
 
-enum clock_choice same_passes_look(struct vcpu *vcpu, const struct clock_host *host,
+enum clock_choice same_passes_look(struct clock *c, const struct clock_host *host,
                                    const struct landmark *l, struct changed_words *words,
                                    struct vcpu_exit *exit, struct err *e)
 {
+    struct vcpu *vcpu = c->vcpu;
+    const bool steps_only = c->ops->steps_only;
+
     words->count = 0;
-    enum clock_choice choice = follow(vcpu, l, SHORT_PASS, words, exit, e);
+    enum clock_choice choice = follow(c, l, steps_only ? LONG_PASS : SHORT_PASS, words, exit, e);
     /* A breakpoint in user code would leave an exception frame on the kernel's stack. */
-    if (choice != CLOCK_LATER || l->cpl != 0 || vcpu_cpl(vcpu) != 0)
+    if (choice != CLOCK_LATER || l->cpl != 0 || vcpu_cpl(vcpu) != 0 || steps_only)
         return choice;
     choice = run_to_next(vcpu, host, l, exit, e);
     if (choice != CLOCK_CHOSEN)
         return choice;
-    choice = follow(vcpu, l, LONG_PASS, words, exit, e);
+    choice = follow(c, l, LONG_PASS, words, exit, e);
     return choice == CLOCK_LATER ? run_to_next(vcpu, host, l, exit, e) : choice;
 }
