@@ -1,23 +1,16 @@
 /*
  * Is the stepping clock exact? Random sequences of instructions run three times: in a guest,
- * stepped (vmm/stepper.h); in the same guest, freely; and as a process under ptrace, where this
- * program counts conditional branches by itself, from opcode bytes. The counts of the first and the
- * last and the final states of all three must be equal.
+ * stepped (vmm/stepper.h); in the same guest, freely; and as a process (tests/tools/process.h),
+ * where this program counts conditional branches by itself, from opcode bytes. The counts of the
+ * first and the last and the final states of all three must be equal.
  *
  * usage: step_oracle COUNT [FIRST]
  */
 #include <assert.h>
-#include <signal.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/ptrace.h>
-#include <sys/user.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/tools/process.h"
 #include "tests/tools/random_code.h"
 #include "vmm/command.h"
 #include "vmm/doctor_guest.h"
@@ -53,12 +46,6 @@ static void start_values(struct code *c, uint64_t regs[16], uint8_t data[DATA_BY
 
 static struct micro_guest guest;
 static struct kvm_sregs sregs_at[4]; /* by CPL */
-
-static void fail(const char *what)
-{
-    fprintf(stderr, "step_oracle: %s\n", what);
-    exit(1);
-}
 
 static void guest_create(void)
 {
@@ -159,130 +146,49 @@ static void run_guest(bool stepped, struct outcome *out)
 
 /* ---- the process ---- */
 
-static pid_t child;
-static uint8_t *child_code, *child_data; /* shared with it */
-
-static uint8_t *shared_at(uint64_t at, size_t size, int protection)
-{
-    void *memory =
-        mmap((void *)at, size, protection, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-
-    if (memory == MAP_FAILED)
-        fail("cannot map the process's memory");
-    return memory;
-}
+static uint8_t *process_code, *process_data;
 
 static void process_create(void)
 {
-    int status;
+    const int data = PROT_READ | PROT_WRITE;
 
-    child_code = shared_at(CODE_AT, 2 * CODE_MAX, PROT_READ | PROT_WRITE | PROT_EXEC);
-    child_data = shared_at(DATA_AT, DATA_BYTES, PROT_READ | PROT_WRITE);
-    shared_at(STACK_AT - STACK_BYTES, STACK_BYTES, PROT_READ | PROT_WRITE);
-    child = fork();
-    if (child == 0) {
-        ptrace(PTRACE_TRACEME, 0, NULL, NULL);
-        raise(SIGSTOP);
-        _exit(1);
-    }
-    if (child < 0 || waitpid(child, &status, 0) != child || !WIFSTOPPED(status) ||
-        ptrace(PTRACE_SETOPTIONS, child, NULL, PTRACE_O_EXITKILL) < 0)
-        fail("cannot trace a process");
-}
-
-/* From bytes alone, without a decoder: the sequences have no prefixes but 66, F2, F3 and REX. */
-static bool is_branch(const uint8_t *at)
-{
-    while (*at == 0x66 || *at == 0xf2 || *at == 0xf3 || (*at & 0xf0) == 0x40)
-        at++;
-    return (*at & 0xf0) == 0x70 || (*at & 0xfc) == 0xe0 ||
-           (at[0] == 0x0f && (at[1] & 0xf0) == 0x80);
-}
-
-static void get(struct user_regs_struct *r)
-{
-    if (ptrace(PTRACE_GETREGS, child, NULL, r) < 0)
-        fail("cannot read the process's registers");
-}
-
-static void set(const struct user_regs_struct *r)
-{
-    if (ptrace(PTRACE_SETREGS, child, NULL, r) < 0)
-        fail("cannot set the process's registers");
-}
-
-/* Execute one instruction of the process; false when it faulted. */
-static bool step_process(void)
-{
-    int status;
-
-    if (ptrace(PTRACE_SINGLESTEP, child, NULL, NULL) < 0 || waitpid(child, &status, 0) != child ||
-        !WIFSTOPPED(status))
-        fail("the process is gone");
-    return WSTOPSIG(status) == SIGTRAP;
-}
-
-static void copy_regs(const struct user_regs_struct *r, uint64_t out[16])
-{
-    const uint64_t values[16] = {r->rax, r->rbx, r->rcx, r->rdx, r->rsi, r->rdi, r->rsp, r->rbp,
-                                 r->r8,  r->r9,  r->r10, r->r11, r->r12, r->r13, r->r14, r->r15};
-
-    memcpy(out, values, sizeof values);
-}
-
-static void start_process(const uint64_t v[16])
-{
-    struct user_regs_struct r;
-
-    get(&r);
-    r.rax = v[0], r.rbx = v[1], r.rcx = v[2], r.rdx = v[3];
-    r.rsi = v[4], r.rdi = v[5], r.rsp = v[6], r.rbp = v[7];
-    r.r8 = v[8], r.r9 = v[9], r.r10 = v[10], r.r11 = v[11];
-    r.r12 = v[12], r.r13 = v[13], r.r14 = v[14], r.r15 = v[15];
-    r.rip = CODE_AT;
-    r.orig_rax = ~0ull; /* no system call to be restarted */
-    r.eflags = 0x202;
-    set(&r);
+    process_code = process_map(CODE_AT, 2 * CODE_MAX, data | PROT_EXEC, -1);
+    process_data = process_map(DATA_AT, DATA_BYTES, data, -1);
+    process_map(STACK_AT - STACK_BYTES, STACK_BYTES, data, -1);
+    process_start();
 }
 
 static void run_process(const struct code *c, const uint64_t regs[16], const uint8_t *data,
                         struct outcome *out)
 {
-    struct user_regs_struct r;
+    struct kvm_regs r = {.rip = CODE_AT, .rflags = 2};
 
     *out = (struct outcome){0};
-    memcpy(child_code, c->bytes, c->len);
-    memset(child_code + c->len, 0x90, 16);
-    memcpy(child_data, data, DATA_BYTES);
-    start_process(regs);
-    for (unsigned n = 0;; n++) {
-        get(&r);
+    memcpy(process_code, c->bytes, c->len);
+    memset(process_code + c->len, 0x90, 16);
+    memcpy(process_data, data, DATA_BYTES);
+    memcpy(&r, regs, sizeof out->regs);
+    for (unsigned n = 0; r.rip != CODE_AT + c->len; n++) {
         if (n == STEPS_MAX || r.rip - CODE_AT > c->len)
             fail("the process ran away");
-        if (r.rip == CODE_AT + c->len)
-            break;
-        const uint8_t *at = child_code + (r.rip - CODE_AT);
-        if (at[0] == 0x0f && at[1] == 0x05) { /* as the CPU does it */
+        const uint8_t *at = process_code + (r.rip - CODE_AT);
+        if (at[0] == 0x0f && at[1] == 0x05) { /* SYSCALL, as the CPU does it */
             r.rcx = r.rip += 2;
-            r.r11 = r.eflags & ~0x100ull;
-            set(&r);
+            r.r11 = r.rflags;
             continue;
         }
-        if (!step_process()) {
-            get(&r);
+        const bool branch = is_branch(at), pushf = is_pushf(at);
+        if (!process_step(&r)) {
             r.rip += 2;
-            set(&r);
             continue;
         }
-        out->branches += is_branch(at);
-        if (*at == 0x9c || (at[0] == 0x66 && at[1] == 0x9c)) { /* ptrace shows TF, too */
-            get(&r);
+        out->branches += branch;
+        if (pushf)
             *(uint8_t *)(r.rsp + 1) &= 0xfe;
-        }
     }
-    copy_regs(&r, out->regs);
-    out->flags = r.eflags & FLAGS;
-    memcpy(out->data, child_data, DATA_BYTES);
+    memcpy(out->regs, &r, sizeof out->regs);
+    out->flags = r.rflags & FLAGS;
+    memcpy(out->data, process_data, DATA_BYTES);
 }
 
 /* ---- */
