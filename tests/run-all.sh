@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs test suites and adds them up: run-all.sh SUITE..., of unit, asan, step, breakpoints, cli,
-# guests. Every runner speaks TAP; failures are shown in full, and the last line is 'N passed, N
+# Runs test suites and adds them up: run-all.sh SUITE..., of unit, asan, step, oracle, breakpoints,
+# cli, guests. Every runner speaks TAP; failures are shown in full, and the last line is 'N passed, N
 # failed, N skipped'.
 set -u
 tree=$(cd "$(dirname "$0")/.." && pwd)
@@ -61,6 +61,7 @@ for suite; do
     unit) run_unit "$BUILD" '' ;;
     asan) run_unit build-asan 'asan ' ;;
     step) run 'step oracle' 300 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/step_oracle" 100 ;;
+    oracle) run oracle 900 tests/oracle.sh ;;
     breakpoints)
         run breakpoints 120 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/breakpoints"
         run 'breakpoints native' 60 "$BUILD/tools/breakpoints" native

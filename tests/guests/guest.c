@@ -19,11 +19,11 @@
 #define VECTOR_TIMER 0x20
 #define VECTOR_LEAVE 0x80
 
-#define PTE_PRESENT 1u
 #define PTE_WRITE   2u
 #define PTE_USER    4u
+#define LARGE_PAGE  0x200000u /* as all pages are that the monitor maps for us */
 #define CODE_PAGE   0x200000u
-#define PTE_LARGE   0x80u
+#define USER_END    (32u << 20)
 
 struct interrupt_frame;
 
@@ -246,37 +246,40 @@ static void load_gdt(void)
     __asm__ volatile("lgdt %0\n\tltr %w1" : : "m"(pointer), "r"(TSS));
 }
 
-/* Give CPL3 all that is mapped; code cannot be written, as in any operating system. */
-static void open_pages(uint64_t table, unsigned level)
+/* Give CPL3 the memory that guests have; code cannot be written, as in any operating system. */
+static void open_pages(uint64_t *table)
 {
-    uint64_t *entries = (uint64_t *)table;
-
-    for (unsigned i = 0; i < 512; i++) {
-        if (!(entries[i] & PTE_PRESENT))
-            continue;
-        entries[i] |= PTE_USER;
-        if (level == 2 && (entries[i] & 0x000fffffffe00000ull) == CODE_PAGE)
-            entries[i] &= ~(uint64_t)PTE_WRITE;
-        if (level > 2 || (level == 2 && !(entries[i] & PTE_LARGE)))
-            open_pages(entries[i] & 0x000ffffffffff000ull, level - 1);
+    for (uint64_t va = 0; va < USER_END; va += LARGE_PAGE) {
+        uint64_t *entries = table;
+        for (unsigned level = 4; level > 2; level--) {
+            uint64_t *entry = &entries[va >> (9 * level + 3) & 511];
+            *entry |= PTE_USER;
+            entries = (uint64_t *)(*entry & 0x000ffffffffff000ull);
+        }
+        uint64_t *entry = &entries[va >> 21 & 511];
+        *entry |= PTE_USER;
+        if (va == CODE_PAGE)
+            *entry &= ~(uint64_t)PTE_WRITE;
     }
 }
 
 void enter_user(void (*code)(void), void (*then)(void))
 {
-    uint64_t cr3;
+    uint64_t cr3, flags;
 
+    /* No interrupt finds what the CPU notes in page tables in a register. */
+    __asm__ volatile("pushfq\n\tpopq %0\n\tcli" : "=r"(flags));
     load_idt();
     load_gdt();
     __asm__ volatile("mov %%cr3, %0" : "=r"(cr3));
-    open_pages(cr3 & 0x000ffffffffff000ull, 4);
+    open_pages((uint64_t *)(cr3 & 0x000ffffffffff000ull));
     __asm__ volatile("mov %0, %%cr3" : : "r"(cr3) : "memory");
     after_user = then;
     put("entering user code\n"); /* also time for the monitor to see what was set up */
-    __asm__ volatile("pushq %0\n\tpushq %1\n\tpushfq\n\tpushq %2\n\tpushq %3\n\tiretq"
+    __asm__ volatile("pushq %0\n\tpushq %1\n\tpushq %2\n\tpushq %3\n\tpushq %4\n\tiretq"
                      :
-                     : "i"(USER_DS), "r"(user_stack + sizeof user_stack - 8), "i"(USER_CS),
-                       "r"(code)
+                     : "i"(USER_DS), "r"(user_stack + sizeof user_stack - 8), "r"(flags),
+                       "i"(USER_CS), "r"(code)
                      : "memory");
     __builtin_unreachable();
 }

@@ -21,15 +21,16 @@ static uint64_t read_counter(uint64_t sum)
 
 void guest_main(void)
 {
-    uint64_t n = parameter("ticks", TICKS), state = 1, sum = 0, rounds = 0;
+    uint64_t n = parameter("ticks", TICKS), reads_max = parameter("reads", READS_MAX),
+             work_max = parameter("work", WORK_MAX), state = 1, sum = 0, rounds = 0;
 
     timer_start(100);
     for (; ticks < n; rounds++) {
         __asm__ volatile("cli");
-        for (uint64_t reads = next(&state) % READS_MAX; reads; reads--)
+        for (uint64_t reads = next(&state) % reads_max; reads; reads--)
             sum = read_counter(sum);
         __asm__ volatile("sti");
-        for (uint64_t work = next(&state) % WORK_MAX; work; work--)
+        for (uint64_t work = next(&state) % work_max; work; work--)
             sum = mix(sum, ticks);
     }
     report_ticks(n);

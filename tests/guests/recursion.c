@@ -2,14 +2,14 @@
 
 #define TICKS       120
 #define STACK_BYTES (4u << 20)
-#define ARGUMENT    9 /* the depth is 2^(ARGUMENT + 3) calls */
+#define ARGUMENT    9 /* the depth is 2^(ARGUMENT + 3) calls; at least 2 */
 
 /*
  * Deep recursion; at CPL0 with interrupts on the same stack. What the CPU is doing shows in
  * thousands of frames only: registers, and the last few frames, are the same again and again.
  */
 static __attribute__((aligned(16))) uint8_t deep_stack[STACK_BYTES];
-static uint64_t n, rounds, sum, deepest;
+static uint64_t n, argument, rounds, sum, deepest;
 
 static __attribute__((noipa, optimize("no-optimize-sibling-calls"))) uint64_t ackermann(uint64_t m,
                                                                                         uint64_t k)
@@ -38,7 +38,7 @@ static void mix_stack(const struct interrupted *found)
 static __attribute__((used)) void recurse(void)
 {
     for (; ticks < n; rounds++)
-        sum = mix(sum, ackermann(3, ARGUMENT - rounds % 3));
+        sum = mix(sum, ackermann(3, argument - rounds % 3));
 }
 
 static void work(void)
@@ -64,6 +64,7 @@ static void done(void)
 void guest_main(void)
 {
     n = parameter("ticks", TICKS);
+    argument = parameter("argument", ARGUMENT);
     at_tick = mix_stack;
     timer_start(100);
     at_chosen_level(work, done);

@@ -2,12 +2,12 @@
 
 #define TICKS      120
 #define FILL_BYTES (12u << 20)
-#define COPY_BYTES (4u << 20)
+#define FILL_COPY  3u /* a third of what is filled is copied */
 
 /* String instructions that each take longer than a tick, even at 400 MB/s. The buffers lie in the
  * memory behind the guest, and end at 32 MiB. */
 static uint8_t *const from = (uint8_t *)(16u << 20), *const to = (uint8_t *)(28u << 20);
-static uint64_t n, rounds, sum;
+static uint64_t n, bytes, rounds, sum;
 
 static void fill(void *at, uint8_t value, uint64_t bytes)
 {
@@ -35,14 +35,16 @@ static uint64_t mix_all(uint64_t with, const uint8_t *at, uint64_t bytes)
 
 static void work(void)
 {
+    const uint64_t copied = bytes / FILL_COPY;
+
     for (; ticks < n; rounds++) {
-        fill(from, (uint8_t)(rounds + 1), FILL_BYTES);
-        sum = mix_all(sum, from, FILL_BYTES);
-        copy(to, from, COPY_BYTES);
-        sum = mix(sum, compare(to, from, COPY_BYTES));
-        from[rounds * 2654435761u % COPY_BYTES] ^= 0xff; /* the next comparison ends there */
-        sum = mix(sum, compare(to, from, COPY_BYTES));
-        sum = mix_all(sum, to, COPY_BYTES);
+        fill(from, (uint8_t)(rounds + 1), bytes);
+        sum = mix_all(sum, from, bytes);
+        copy(to, from, copied);
+        sum = mix(sum, compare(to, from, copied));
+        from[rounds * 2654435761u % copied] ^= 0xff; /* the next comparison ends there */
+        sum = mix(sum, compare(to, from, copied));
+        sum = mix_all(sum, to, copied);
     }
 }
 
@@ -56,6 +58,7 @@ static void done(void)
 void guest_main(void)
 {
     n = parameter("ticks", TICKS);
+    bytes = parameter("bytes", FILL_BYTES);
     timer_start(100);
     at_chosen_level(work, done);
 }
