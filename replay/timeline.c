@@ -231,10 +231,10 @@ struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err 
     t->here = c;
     t->steps = 0;
     stay_in_budget(t);
-    const uint64_t taken = host_now_ns() - t->ran_ns;
-    if (taken > t->pause_max_ns)
-        t->pause_max_ns = taken;
-    t->ran_ns += taken;
+    c->taken_ns = host_now_ns() - t->ran_ns;
+    if (c->taken_ns > t->pause_max_ns)
+        t->pause_max_ns = c->taken_ns;
+    t->ran_ns += c->taken_ns;
     return c;
 }
 

@@ -26,6 +26,7 @@ struct checkpoint {
     struct landmark here;
     uint64_t number; /* for users; 0: made by ourselves */
     uint64_t at_ns;  /* of replaying, from the beginning to here; of a snapshot, what is known */
+    uint64_t taken_ns; /* how long taking it stopped the replay */
     struct snapshot snapshot; /* that it is; the moment's image. Else empty */
 };
 
