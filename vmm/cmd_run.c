@@ -200,7 +200,7 @@ static int run_live(const struct invocation *inv, const struct run_options *o, s
         arriving = NULL;
         if (rc == 0 && !o->quiet && !o->json)
             fprintf(stderr, "dittovm: live from sync point %llu of %s\n",
-                    (unsigned long long)l.point, o->from);
+                    (unsigned long long)l.point, o->from.path);
         struct console *console = rc == 0 ? console_open(STDIN_FILENO, STDOUT_FILENO, e) : NULL;
         rc = console ? run_from(o, &l, console, e) : -1;
         console_close(console);
@@ -217,7 +217,7 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
 
     if (run_options_parse(&o, argc, argv, e) < 0)
         return -1;
-    if (o.from[0])
+    if (o.from.path[0])
         return run_live(inv, &o, e);
     if (run_sources_check(&o, e) < 0)
         return -1;

@@ -128,7 +128,7 @@ char *description_of_live(const struct run_options *o, const json_t *before, uin
                           const char *disk, const struct machine *m)
 {
     json_t *description = json_deep_copy(before);
-    json_t *from = json_pack("{s:s, s:I}", "recording", o->from, "sync", (json_int_t)sync);
+    json_t *from = json_pack("{s:s, s:I}", "recording", o->from.path, "sync", (json_int_t)sync);
 
     if (!from) {
         json_decref(description);

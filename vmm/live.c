@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "replay/divergence.h"
 #include "replay/snapshots.h"
 #include "replay/stream_reader.h"
@@ -24,11 +25,11 @@ static bool same_file(const char *a, const char *b)
 
 static int check_output(const struct run_options *o, struct err *e)
 {
-    if (o->record && same_file(o->recording, o->from))
+    if (o->record && same_file(o->recording, o->from.path))
         return err_set(e, STATUS_USAGE,
                        "%s cannot be overwritten while the machine goes on from it; give another "
                        "name with -o",
-                       o->from);
+                       o->from.path);
     if (o->record && !o->force && access(o->recording, F_OK) == 0)
         return err_set(e, STATUS_ERROR, "%s exists; give --force, or another name with -o",
                        o->recording);
@@ -54,26 +55,47 @@ static int refuse_end(const struct live *l, enum end_reason reason, struct err *
     return err_set(e, STATUS_ERROR,
                    "there is nothing to go on with at the end of %s: the machine ended there (%s); "
                    "give a place before, %s@POINT (see 'dittovm dump')",
-                   l->options->from, end_reason_text(reason), l->options->from);
+                   l->options->from.path, end_reason_text(reason), l->options->from.path);
+}
+
+/* A snapshot's name comes first, as it does for the commands that replay; a number that is none is
+ * a sync point's. */
+static int find_place(struct live *l, const struct snapshot_list *list, uint64_t last,
+                      struct err *e)
+{
+    const char *name = l->options->from.name;
+    struct err missing;
+    const struct snapshot_entry *entry = snapshot_list_find(list, l->recording, name, &missing);
+
+    if (entry) {
+        l->point = entry->ordinal;
+    } else if (parse_number(name, UINT64_MAX - 1, &l->point) < 0) {
+        *e = missing;
+        return -1;
+    }
+    if (l->point > last)
+        return err_set(e, STATUS_ERROR, "%s has %llu sync points; there is no %llu",
+                       l->options->from.path, (unsigned long long)last,
+                       (unsigned long long)l->point);
+    return 0;
 }
 
 static int find_point(struct live *l, struct err *e)
 {
     const struct end_record *end = recording_end(l->recording);
-    uint64_t last;
+    struct snapshot_list list;
 
-    if (recording_last_sync(l->recording, &last, e) < 0)
+    if (recording_last_sync(l->recording, &l->point, e) < 0)
         return -1;
-    l->point = l->options->point;
-    if (l->point == UINT64_MAX) {
-        l->point = last;
-        if (end && finished((enum end_reason)end->reason_code))
-            return refuse_end(l, (enum end_reason)end->reason_code, e);
-    }
-    if (l->point > last)
-        return err_set(e, STATUS_ERROR, "%s has %llu sync points; there is no %llu",
-                       l->options->from, (unsigned long long)last, (unsigned long long)l->point);
-    return 0;
+    if (!l->options->from.name[0])
+        return end && finished((enum end_reason)end->reason_code)
+                   ? refuse_end(l, (enum end_reason)end->reason_code, e)
+                   : 0;
+    if (snapshot_list_load(&list, l->recording, e) < 0)
+        return -1;
+    int rc = find_place(l, &list, l->point, e);
+    snapshot_list_free(&list);
+    return rc;
 }
 
 static int open_disk(struct live *l, struct err *e)
@@ -82,7 +104,7 @@ static int open_disk(struct live *l, struct err *e)
 
     if (!recorded && l->options->disk)
         return err_set(e, STATUS_ERROR, "the machine in %s has no disk: give no disk image",
-                       l->options->from);
+                       l->options->from.path);
     if (!recorded)
         return 0;
     l->image = l->options->disk ? l->options->disk : recorded;
@@ -103,7 +125,7 @@ int live_open(struct live *l, const struct run_options *o, struct err *e)
     *l = (struct live){.options = o, .state.memory.fd = -1};
     if (check_output(o, e) < 0)
         return -1;
-    l->recording = recording_open(o->from, e);
+    l->recording = recording_open(o->from.path, e);
     if (!l->recording)
         return -1;
     l->description = description_load(l->recording, e);

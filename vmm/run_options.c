@@ -31,8 +31,10 @@ const char run_help[] =
     "                         directory); implies --record\n"
     "  -f, --force            overwrite an existing recording\n"
     "  -m, --memory SIZE      guest memory, e.g. 256M or 1G (default 256M)\n"
-    "      --from REC[@POINT] go on from sync point POINT of a recording (see 'dittovm dump');\n"
-    "                         without POINT from its last one\n"
+    "      --from REC[@PLACE] go on from a snapshot of a recording (see 'dittovm info') or from "
+    "the\n"
+    "                         sync point of this number (see 'dittovm dump'); without PLACE from\n"
+    "                         the last sync point\n"
     "      --disk IMG         the disk image, when it is not the last argument\n"
     "      --write-through    let the guest change the image\n"
     "      --kernel FILE      a bzImage or ELF kernel, instead of the image's own\n"
@@ -88,21 +90,6 @@ static const struct option long_options[] = {
     {0},
 };
 
-/* REC[@POINT]. A file whose name has an @ is found, too. */
-static int parse_place(struct run_options *o, const char *text, struct err *e)
-{
-    const char *at = access(text, F_OK) == 0 ? NULL : strrchr(text, '@');
-    const int len = at ? (int)(at - text) : (int)strlen(text);
-
-    if (!len || snprintf(o->from, sizeof o->from, "%.*s", len, text) >= (int)sizeof o->from)
-        return err_set(e, STATUS_USAGE, "--from takes a recording, REC or REC@POINT");
-    o->point = UINT64_MAX;
-    if (at && parse_number(at + 1, UINT64_MAX - 1, &o->point) < 0)
-        return err_set(e, STATUS_USAGE,
-                       "--from REC@POINT takes the number of a sync point, not '%s'", at + 1);
-    return 0;
-}
-
 static int parse_one(struct run_options *o, int option, char **argv, struct err *e)
 {
     uint64_t cpus;
@@ -133,7 +120,11 @@ static int parse_one(struct run_options *o, int option, char **argv, struct err 
         o->disk = optarg;
         return 0;
     case OPT_FROM:
-        return parse_place(o, optarg, e);
+        if (snapshot_place_parse(optarg, &o->from, e) < 0)
+            return -1;
+        return o->from.path[0] ? 0
+                               : err_set(e, STATUS_USAGE,
+                                         "--from takes a recording, REC, REC@NAME or REC@POINT");
     case OPT_WRITE_THROUGH:
         o->write_through = true;
         return 0;
@@ -193,14 +184,14 @@ static int check_from(const struct run_options *o, struct err *e)
  * that goes on from disk.ditto: disk-live.ditto. */
 static int default_recording(struct run_options *o, struct err *e)
 {
-    const char *from = o->from[0] ? o->from : o->disk ? o->disk : o->kernel;
+    const char *from = o->from.path[0] ? o->from.path : o->disk ? o->disk : o->kernel;
     const char *slash = strrchr(from, '/');
     const char *name = slash ? slash + 1 : from;
     const char *dot = strrchr(name, '.');
     int stem = dot && dot != name ? (int)(dot - name) : (int)strlen(name);
 
     if (snprintf(o->recording, sizeof o->recording, "%.*s%s.ditto", stem, name,
-                 o->from[0] ? "-live" : "") >= (int)sizeof o->recording)
+                 o->from.path[0] ? "-live" : "") >= (int)sizeof o->recording)
         return err_set(e, STATUS_USAGE, "the name of the image is too long; give -o");
     return 0;
 }
@@ -222,11 +213,11 @@ int run_options_parse(struct run_options *o, int argc, char **argv, struct err *
         o->disk = argv[optind++];
     if (optind < argc)
         return err_set(e, STATUS_USAGE, "run: one disk image only; '%s' is too much", argv[optind]);
-    if (o->from[0] && check_from(o, e) < 0)
+    if (o->from.path[0] && check_from(o, e) < 0)
         return -1;
     if (!o->memory)
         o->memory = DEFAULT_MEMORY;
-    if (!o->disk && !o->kernel && !o->from[0])
+    if (!o->disk && !o->kernel && !o->from.path[0])
         return err_set(e, STATUS_USAGE,
                        "run: give a disk image or --kernel (see dittovm run --help)");
     if (o->initrd && !o->kernel)

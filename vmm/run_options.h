@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "replay/snapshots.h"
 #include "vmm/clock.h"
 
 /* The command line of `dittovm run`. Strings belong to argv, but for `recording`. */
@@ -12,8 +13,9 @@ struct run_options {
     bool record, force, write_through, quiet, json;
     char recording[4096]; /* -o, or made from the image's name */
     const char *kernel, *initrd, *append, *disk;
-    char from[4096]; /* --from: the recording, without @POINT; empty: boot */
-    uint64_t point;  /* its sync point to go on from; UINT64_MAX: the last one */
+    /* --from: the recording, and the snapshot or number of a sync point in it to go on from ("":
+     * the last sync point). No path: boot. */
+    struct snapshot_place from;
     uint64_t memory; /* bytes */
     uint64_t grace_ms, digest_s, checkpoint_s;
     const struct clock_ops *clock; /* NULL: the best one that this host has */

@@ -50,6 +50,21 @@ halt x about to halt
 END
 }
 
+@test "a machine goes on from a snapshot, by its name" {
+    ditto 0 run --quiet -o first.ditto --memory 32M --kernel "$BUILD/guests/count-user.elf" --append ticks=20
+    ditto 0 snapshot --quiet --at 20 --name half first.ditto
+    ditto 0 snapshot --quiet --at 30 first.ditto
+    goes_on first.ditto@half second.ditto 'ticks 20'
+    ditto 0 info second.ditto
+    [[ $output == *"went live     from sync point 20 of first.ditto"* ]]
+    # A name is meant before a number is, as where it is replayed.
+    goes_on first.ditto@1 third.ditto 'ticks 20'
+    ditto 0 info third.ditto
+    [[ $output == *"went live     from sync point 30 of first.ditto"* ]]
+    ditto 1 run --from first.ditto@whole
+    one_error "has no snapshot 'whole'; it has: half, 1"
+}
+
 @test "a machine goes on from anywhere: its files, its processes" {
     bounded 300 "$DITTO" run --quiet -o soak.ditto --append 'ditto.script=soak ditto.n=1' "$IMAGE" \
         >soak.out 2>soak.err </dev/null
@@ -127,8 +142,10 @@ shows() {
         ditto 2 run --from "$SHARED/small.ditto" $arguments
         one_error "${arguments%% *} makes no sense with --from"
     done
-    ditto 2 run --from "$SHARED/small.ditto@x"
-    one_error "number of a sync point, not 'x'"
+    ditto 1 run --from "$SHARED/small.ditto@x"
+    one_error 'small.ditto has no snapshots'
+    ditto 2 run --from ''
+    one_error '--from takes a recording'
     ditto 1 run --from "$SHARED/small.ditto@99999999"
     one_error 'there is no 99999999'
     ditto 1 run --from "$SHARED/small.ditto"

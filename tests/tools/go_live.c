@@ -1,6 +1,7 @@
 /*
- * Going live from the beginning of a recording and from many places in it, at random: each time the machine must put out a line,
- * end as the recorded one did, and its own recording must verify. Writes TAP.
+ * Going live from the beginning of a recording and from many places in it, at random: each time the
+ * machine must put out a line, end as the recorded one did, and its own recording must verify.
+ * Writes TAP.
  *
  * usage: go_live REC LINE ROUNDS SEED
  */
@@ -96,7 +97,7 @@ int main(int argc, char **argv)
             fprintf(stderr, "go_live: %s\n", e.text);
         return status;
     }
-    snprintf(o.from, sizeof o.from, "%s", argv[1]);
+    snprintf(o.from.path, sizeof o.from.path, "%s", argv[1]);
     snprintf(o.recording, sizeof o.recording, "%s", again);
     struct recording *recording = recording_open(argv[1], &e);
     if (!recording || !recording_end(recording) || recording_last_sync(recording, &syncs, &e) < 0)
@@ -111,14 +112,15 @@ int main(int argc, char **argv)
         dup2(fd, STDOUT_FILENO);
         close(fd);
         e = (struct err){0};
-        o.point = i == 1 ? 0 : (uint64_t)rand() % syncs;
+        const uint64_t point = i == 1 ? 0 : (uint64_t)rand() % syncs;
+        snprintf(o.from.name, sizeof o.from.name, "%llu", (unsigned long long)point);
         const enum end_reason reason = run_live(&o, &e);
         const bool shown = has_line(output, argv[2]);
         const bool good = reason == wanted && shown && verifies(again, &e);
         dprintf(tap, "%sok %d from sync point %llu%s%s%s%s\n", good ? "" : "not ", i,
-                (unsigned long long)o.point, good ? "" : " # ended: ",
-                good ? "" : end_reason_text(reason), good || shown ? "" : ", without the line; ",
-                good ? "" : e.text);
+                (unsigned long long)point,
+                good ? "" : " # ended: ", good ? "" : end_reason_text(reason),
+                good || shown ? "" : ", without the line; ", good ? "" : e.text);
         bad += !good;
     }
     unlink(again);
