@@ -35,7 +35,8 @@ static void release(struct snapshot_adder *a)
 
 int snapshot_adder_open(struct snapshot_adder *a, const char *path, struct err *e)
 {
-    *a = (struct snapshot_adder){.writer = writer_reopen(path, &a->end, e)};
+    *a = (struct snapshot_adder){0};
+    a->writer = writer_reopen(path, &a->end, e);
     if (!a->writer)
         return -1;
     /* Read only now that nobody else adds to it. */

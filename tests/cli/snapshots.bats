@@ -50,6 +50,7 @@ from_snapshot() {
     one_error "before the snapshot '1'"
     ditto 0 info 'moved@1'
     [[ $output == *'snapshots '*'    1 '*'    the-end '* ]]
+    [[ $output == *'ended         powered off'* ]]
     ditto 0 dump --from $((last / 2)) --to $((last / 2)) 'moved@1'
     [[ $output == *"$((last / 2))  snapshot 1"* ]]
 }
