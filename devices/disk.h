@@ -58,7 +58,7 @@ struct disk *disk_raw_open(const char *path, bool writable, struct err *e);
 
 /*
  * A writable disk over `base`, which is never written: changed 4 KiB clusters are kept in memory
- * of this process and are gone with it. Costs one bit for each cluster besides. Takes `base` over,
+ * of this process and are gone with it. Costs two bits for each cluster besides. Takes `base` over,
  * also when it fails (NULL).
  */
 struct disk *disk_overlay_new(struct disk *base, struct err *e);
@@ -66,6 +66,9 @@ struct disk *disk_overlay_new(struct disk *base, struct err *e);
 /* The next changed cluster of an overlay at or after *offset (a multiple of DISK_CLUSTER). False
  * when there is none, or the disk is no overlay. */
 bool disk_overlay_changed(const struct disk *disk, uint64_t *offset);
+/* The same for those that were written since this returned them; they no longer count then. */
+bool disk_overlay_fresh(struct disk *disk, uint64_t *offset);
+bool disk_is_overlay(const struct disk *disk);
 
 /* For backends: pread and pwrite of everything, or -1. */
 int disk_file_read(int fd, uint64_t offset, void *data, size_t len);

@@ -21,6 +21,7 @@ struct overlay {
     struct disk *base;
     int fd;
     uint8_t *changed; /* a bit for each cluster: it lies in fd */
+    uint8_t *fresh;   /* and was written since disk_overlay_fresh() said so */
 };
 
 static bool is_changed(const struct overlay *o, uint64_t cluster)
@@ -31,6 +32,7 @@ static bool is_changed(const struct overlay *o, uint64_t cluster)
 static void set_changed(struct overlay *o, uint64_t cluster)
 {
     o->changed[cluster / 8] |= (uint8_t)(1 << (cluster % 8));
+    o->fresh[cluster / 8] |= (uint8_t)(1 << (cluster % 8));
 }
 
 /* How many bytes from offset on, at most len, lie in clusters that are like the first. */
@@ -136,6 +138,7 @@ static void overlay_close(struct disk *disk)
     if (o->fd >= 0)
         close(o->fd);
     free(o->changed);
+    free(o->fresh);
     free(o);
 }
 
@@ -148,15 +151,38 @@ static const struct disk_ops overlay_ops = {
     .close = overlay_close,
 };
 
+bool disk_is_overlay(const struct disk *disk)
+{
+    return disk->ops == &overlay_ops;
+}
+
+/* The next cluster at or after *offset whose bit is set. */
+static bool next_set(const struct overlay *o, const uint8_t *bits, uint64_t *offset)
+{
+    const uint64_t count = (o->disk.size + CLUSTER - 1) / CLUSTER;
+    uint64_t cluster = *offset / CLUSTER;
+
+    while (cluster < count && !(bits[cluster / 8] >> (cluster % 8) & 1))
+        cluster += bits[cluster / 8] >> (cluster % 8) ? 1 : 8 - cluster % 8;
+    *offset = cluster * CLUSTER;
+    return cluster < count;
+}
+
 bool disk_overlay_changed(const struct disk *disk, uint64_t *offset)
 {
     const struct overlay *o = (const struct overlay *)disk;
 
-    if (disk->ops != &overlay_ops)
+    return disk_is_overlay(disk) && next_set(o, o->changed, offset);
+}
+
+bool disk_overlay_fresh(struct disk *disk, uint64_t *offset)
+{
+    struct overlay *o = (struct overlay *)disk;
+
+    if (!disk_is_overlay(disk) || !next_set(o, o->fresh, offset))
         return false;
-    while (*offset < disk->size && !is_changed(o, *offset / CLUSTER))
-        *offset += CLUSTER;
-    return *offset < disk->size;
+    o->fresh[*offset / CLUSTER / 8] &= (uint8_t) ~(1 << (*offset / CLUSTER % 8));
+    return true;
 }
 
 struct disk *disk_overlay_new(struct disk *base, struct err *e)
@@ -173,9 +199,11 @@ struct disk *disk_overlay_new(struct disk *base, struct err *e)
     o->disk = (struct disk){.ops = &overlay_ops, .size = base->size, .hidden = base->hidden};
     o->fd = memfd_create("disk-overlay", MFD_CLOEXEC);
     o->changed = calloc(base->size / CLUSTER / 8 + 1, 1);
-    if (o->fd < 0 || !o->changed || ftruncate(o->fd, (off_t)base->size) < 0) {
+    o->fresh = calloc(base->size / CLUSTER / 8 + 1, 1);
+    if (o->fd < 0 || !o->changed || !o->fresh || ftruncate(o->fd, (off_t)base->size) < 0) {
         err_set(e, STATUS_ERROR, "cannot make a copy-on-write disk of %llu bytes in memory: %s",
-                (unsigned long long)base->size, o->changed ? strerror(errno) : "out of memory");
+                (unsigned long long)base->size,
+                o->changed && o->fresh ? strerror(errno) : "out of memory");
         overlay_close(&o->disk);
         return NULL;
     }

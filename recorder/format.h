@@ -14,9 +14,9 @@
  *   file header | META block | blocks ... | EPOCH block | ... | INDEX blocks | END block
  *     [ | blocks ... | EPOCH block | INDEX blocks | END block ] ...
  *
- * The file only ever grows. To a finished recording more can be added later (what a replay found out,
- * snapshots): further blocks, again with an INDEX and an END, behind the END there is. The last END
- * counts; blocks behind it, of an addition that was interrupted, do not.
+ * The file only ever grows. To a finished recording more can be added later (what a replay found
+ * out, snapshots): further blocks, again with an INDEX and an END, behind the END there is. The
+ * last END counts; blocks behind it, of an addition that was interrupted, do not.
  *
  * A recorder that is killed leaves a file without INDEX and END, and
  * perhaps a torn last block; such a file is good up to its last whole EPOCH. A block is torn when
@@ -88,7 +88,7 @@
  *               The block before INDEX is an EPOCH.
  */
 #define RECORDING_MAGIC   "DITTOREC"
-#define RECORDING_VERSION 4u
+#define RECORDING_VERSION 5u
 
 #define FILE_HEADER_BYTES  32u
 #define BLOCK_HEADER_BYTES 24u

@@ -78,14 +78,11 @@ static void update(struct page_map *map, struct chunk_store *chunks)
 int page_map_take(struct page_map *map, struct chunk_store *chunks, struct snapshot *s,
                   struct err *e)
 {
-    const uint64_t before = chunks_stored(chunks);
-
     if (vm_collect_writes(map->vm, map->written, e) < 0)
         return -1;
     update(map, chunks);
     for (uint64_t page = 0; page < map->pages; page++)
         if (map->now[page] != map->initial[page])
             snapshot_add_page(s, (uint32_t)page, map->now[page]);
-    s->new_chunks = chunks_stored(chunks) - before;
     return 0;
 }

@@ -10,6 +10,7 @@
 
 #include "mmu/digest.h"
 #include "recorder/chunks.h"
+#include "recorder/live_state.h"
 #include "recorder/page_map.h"
 #include "recorder/snapshot.h"
 #include "recorder/streams.h"
@@ -29,6 +30,7 @@ struct recorder {
     struct recording_writer *writer;
     struct chunk_store *chunks;
     struct page_map *pages; /* for snapshots; NULL: none are taken */
+    struct disk_map *disk;  /* NULL: nobody could go live, the disk is not an overlay */
     struct vcpu_log log[MAX_VCPUS];
     uint64_t outputs; /* running digest */
     uint64_t epoch_ns;
@@ -78,22 +80,9 @@ int recorder_follow_memory(struct recorder *r, struct vm *vm, struct err *e)
     return r->pages ? 0 : -1;
 }
 
-/* One page of a list of pages: of memory, or of the disk. */
-struct page_list {
-    uint64_t next_page, next_chunk;
-};
-
-static void put_page(struct recorder *r, struct page_list *list, uint64_t page, uint64_t chunk)
-{
-    bytes_put_svarint(&r->scratch, (int64_t)(page - list->next_page));
-    bytes_put_svarint(&r->scratch, (int64_t)(chunk - list->next_chunk));
-    list->next_page = page + 1;
-    list->next_chunk = chunk + 1;
-}
-
 static void put_memory(struct recorder *r, const struct guest_memory *m)
 {
-    struct page_list list = {0};
+    uint64_t next_gfn = 0, next_chunk = 0;
 
     for (uint64_t start = 0, end; guest_memory_touched(m, &start, &end); start = end) {
         for (uint64_t at = start; at < end; at += PAGE_BYTES) {
@@ -101,7 +90,10 @@ static void put_memory(struct recorder *r, const struct guest_memory *m)
             uint64_t chunk = chunks_add(r->chunks, m->host + at);
             if (chunk == CHUNK_ZERO_PAGE)
                 continue;
-            put_page(r, &list, gfn, chunk);
+            bytes_put_svarint(&r->scratch, (int64_t)(gfn - next_gfn));
+            bytes_put_svarint(&r->scratch, (int64_t)(chunk - next_chunk));
+            next_gfn = gfn + 1;
+            next_chunk = chunk + 1;
             if (r->pages)
                 page_map_initial(r->pages, at / PAGE_BYTES, (uint32_t)chunk);
         }
@@ -112,16 +104,11 @@ static void put_memory(struct recorder *r, const struct guest_memory *m)
 /* What lies in the overlay already, zeroes included: they hide what is below. */
 static int put_disk(struct recorder *r, struct disk *disk, struct err *e)
 {
-    uint8_t page[DISK_CLUSTER];
-    struct page_list list = {0};
-
-    for (uint64_t at = 0; disk && disk_overlay_changed(disk, &at); at += DISK_CLUSTER) {
-        memset(page, 0, sizeof page); /* the last one may be shorter */
-        uint64_t left = disk->size - at;
-        if (disk_read(disk, at, page, left < sizeof page ? (size_t)left : sizeof page) < 0)
-            return err_set(e, STATUS_ERROR, "cannot read what the guest has written to its disk");
-        put_page(r, &list, at / DISK_CLUSTER, chunks_add(r->chunks, page));
-    }
+    if (disk && !disk_is_overlay(disk))
+        return 0;
+    r->disk = disk_map_create(disk, e);
+    if (!r->disk || disk_map_take(r->disk, r->chunks, &r->scratch, e) < 0)
+        return -1;
     put(r, STREAM_DISK);
     return 0;
 }
@@ -304,17 +291,22 @@ int recorder_snapshot(struct recorder *r, struct vcpu *vcpu, const struct record
                       struct err *e)
 {
     const struct vcpu_log *log = &r->log[vcpu->index];
+    const struct bytes none = {0};
+    const struct live_state live = {.devices = state->devices, .access = &none, .disk = r->disk};
     struct snapshot s = {0};
 
     if (!r->pages || !log->ordinal || log->codec.ordinal == log->ordinal ||
         r->stats.snapshots == SNAPSHOTS_MAX)
         return 0;
     snprintf(s.name, sizeof s.name, "%" PRIu64, r->stats.snapshots + 1);
+    const uint64_t before = chunks_stored(r->chunks);
     if (take_mark(r, vcpu, &s.mark, state, e) < 0 ||
-        page_map_take(r->pages, r->chunks, &s, e) < 0) {
+        page_map_take(r->pages, r->chunks, &s, e) < 0 ||
+        (r->disk && live_state_take(&live, r->chunks, &s.live, e) < 0)) {
         snapshot_free(&s);
         return -1;
     }
+    s.new_chunks = chunks_stored(r->chunks) - before;
     snapshot_encode(&r->scratch, &s);
     put(r, STREAM_SNAPSHOTS);
     snapshot_free(&s);
@@ -428,6 +420,7 @@ void recorder_abort(struct recorder *r)
     if (!r)
         return;
     page_map_destroy(r->pages);
+    disk_map_destroy(r->disk);
     chunks_destroy(r->chunks);
     writer_abort(r->writer);
     bytes_free(&r->scratch);

@@ -46,7 +46,8 @@ struct initial_state {
     const struct vcpu_start *cpus; /* each, in order */
     unsigned cpu_count;
     struct bytes devices; /* of pc_save() (vmm/pc.h); the recording does not look into it */
-    struct disk *disk;    /* what was changed in its overlay is recorded; NULL: there is none */
+    struct disk *disk;    /* what was changed in its overlay is recorded, then and with each
+                             snapshot; NULL: there is none. It must outlive the recorder */
     bool dlab, loopback;  /* of the console's UART: they tell output from settings */
 };
 /* Call once, before anything runs. */
@@ -81,6 +82,8 @@ struct recorder_state {
     struct gp_hook hook;
     bool window;         /* as recorder_window() said last */
     bool dlab, loopback; /* of the UART at the console port */
+    const struct bytes
+        *devices; /* of pc_save(): nothing that a replay needs, but going live does */
 };
 /*
  * A snapshot at the sync point where the vCPU stands, before the events there. Returns 1; 0 when

@@ -211,17 +211,17 @@ void snapshot_encode(struct bytes *out, const struct snapshot *s)
     bytes_put_u8(&body, (uint8_t)len);
     bytes_put(&body, s->name, len);
     bytes_put_varint(&body, s->new_chunks);
+    bytes_put_varint(&body, s->live.len);
     mark_encode(&body, &s->mark);
     assert(body.len + 20 <= SNAPSHOT_HEAD_MAX);
     runs_encode(&body, s);
-    bytes_put_varint(&body, s->live.len);
     bytes_put(&body, s->live.data, s->live.len);
     bytes_put_varint(out, body.len);
     bytes_put(out, body.data, body.len);
     bytes_free(&body);
 }
 
-bool snapshot_decode_head(struct cursor *in, struct snapshot *s, uint64_t *runs)
+bool snapshot_decode_head(struct cursor *in, struct snapshot *s, struct snapshot_size *size)
 {
     *s = (struct snapshot){0};
     const uint8_t len = cursor_u8(in);
@@ -232,10 +232,11 @@ bool snapshot_decode_head(struct cursor *in, struct snapshot *s, uint64_t *runs)
     if (strlen(s->name) != len || !snapshot_name_valid(s->name))
         in->bad = true;
     s->new_chunks = cursor_varint(in);
+    size->live = cursor_varint(in);
     mark_decode(in, &s->mark);
-    *runs = cursor_varint(in);
+    size->runs = cursor_varint(in);
     s->pages = cursor_varint(in);
-    if (in->bad || *runs > s->pages || s->pages > UINT32_MAX || s->new_chunks > CHUNK_MAX_ID) {
+    if (in->bad || size->runs > s->pages || s->pages > UINT32_MAX || s->new_chunks > CHUNK_MAX_ID) {
         *s = (struct snapshot){0};
         return false;
     }
@@ -244,18 +245,17 @@ bool snapshot_decode_head(struct cursor *in, struct snapshot *s, uint64_t *runs)
 
 bool snapshot_decode(struct cursor *in, struct snapshot *s)
 {
-    uint64_t runs;
+    struct snapshot_size size;
 
-    if (!snapshot_decode_head(in, s, &runs))
+    if (!snapshot_decode_head(in, s, &size))
         return false;
     const uint64_t pages = s->pages;
     s->pages = 0;
-    runs_decode(in, s, runs, pages);
-    const uint64_t live = cursor_varint(in);
-    if (live != cursor_left(in))
+    runs_decode(in, s, size.runs, pages);
+    if (in->bad || size.live != cursor_left(in))
         in->bad = true;
-    else if (live)
-        bytes_put(&s->live, cursor_take(in, live), live);
+    else if (size.live)
+        bytes_put(&s->live, cursor_take(in, size.live), size.live);
     if (in->bad)
         snapshot_free(s);
     return !in->bad;

@@ -19,12 +19,13 @@
  *
  *   u8 length, name
  *   varint chunks that the recording got for it
+ *   varint bytes of `live`
  *   the mark, all of it (snapshot.c)
  *   pages: varint number of runs, varint number of pages; for each run
  *     varint  page - first one behind the last run (at first 0)
  *     varint  pages in the run * 2, + 1 when all of them are the same chunk
  *     svarint chunk - chunk behind the last one (at first 0)
- *   varint length, bytes of `live`
+ *   the bytes of `live`
  *
  * Pages are counted in the RAM there is, without the hole below 4 GiB.
  */
@@ -56,7 +57,7 @@ struct page_run {
 #define SNAPSHOT_NAME_MAX  63u
 #define SNAPSHOT_MAX_BYTES (256u << 20) /* of a record: what bounds a reader's memory */
 #define SNAPSHOTS_MAX      65536u       /* in a recording, for the same reason */
-/* Name, number of chunks, mark and the numbers of runs and pages take less. */
+/* All before the runs takes less. */
 #define SNAPSHOT_HEAD_MAX 4096u
 
 struct snapshot {
@@ -67,7 +68,8 @@ struct snapshot {
     struct page_run *runs;
     size_t run_count, run_capacity;
     uint64_t pages;    /* in all of them */
-    struct bytes live; /* devices and disks, for going live from here; may be empty */
+    struct bytes live; /* devices and disk, for going live from here (recorder/live_state.h); empty:
+                          that is not known, and a machine is replayed to here from before */
 };
 
 /* 1 to SNAPSHOT_NAME_MAX letters, digits or '.', '_', '+', '-'. */
@@ -86,13 +88,17 @@ int mark_get_vcpu(struct vcpu *vcpu, struct player_mark *mark, struct err *e);
 /* Append the record, its length included. The mark must be at a sync point, not the 0th. */
 void snapshot_encode(struct bytes *out, const struct snapshot *s);
 
+/* How much there is in a record. */
+struct snapshot_size {
+    uint64_t runs, live; /* live: bytes, the record's last ones */
+};
 /*
  * Decode what the record says of itself, up to the numbers of runs and pages: runs and live stay
  * empty. Or all of it. The cursor begins behind the record's length; the whole record must be in
  * it, but for the head. False when it makes no sense; s is then empty. What only the recording can
  * tell (whether there are such pages, chunks and stream offsets) is the caller's to check.
  */
-bool snapshot_decode_head(struct cursor *in, struct snapshot *s, uint64_t *runs);
+bool snapshot_decode_head(struct cursor *in, struct snapshot *s, struct snapshot_size *size);
 bool snapshot_decode(struct cursor *in, struct snapshot *s);
 
 #endif

@@ -19,8 +19,8 @@ static inline unsigned stream_of(unsigned vcpu, enum stream_kind kind)
 }
 
 /* What the machine had written to its disk before its first instruction here: for every such 4 KiB
- * the numbers of cluster and chunk, as in STREAM_IMAGE. Empty for a machine that boots. Not needed
- * to replay. */
+ * the numbers of cluster and chunk (recorder/live_state.h). Empty for a machine that boots. Not
+ * needed to replay. */
 #define STREAM_DISK 57
 /* The devices before the first instruction: the bytes of pc_save() (vmm/pc.h). Not needed to
  * replay. */
@@ -39,13 +39,13 @@ static inline unsigned stream_of(unsigned vcpu, enum stream_kind kind)
  * `dittovm symbols` use it. May be empty. */
 #define STREAM_SYMBOLS 62
 
-/* What landing on the forced points has cost in a replay; added by replays, the last one counts. For
- * each of them: varint(seconds since 1970), varint(duration in ns), varint(length of the clock's
- * name), name, varint(landings), and for each landing varint(ordinal - last ordinal),
+/* What landing on the forced points has cost in a replay; added by replays, the last one counts.
+ * For each of them: varint(seconds since 1970), varint(duration in ns), varint(length of the
+ * clock's name), name, varint(landings), and for each landing varint(ordinal - last ordinal),
  * varint(RIP), varint(CPL), varint(exits), varint(ns). Not needed to replay. */
 #define STREAM_LANDINGS 63
 
-_Static_assert(MAX_VCPUS * STREAM_KINDS <= STREAM_DISK && STREAM_LANDINGS < STREAM_COUNT,
+_Static_assert(MAX_VCPUS *STREAM_KINDS <= STREAM_DISK && STREAM_LANDINGS < STREAM_COUNT,
                "streams do not overlap");
 
 #endif

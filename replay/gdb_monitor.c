@@ -110,7 +110,7 @@ static int do_snapshot(struct timeline *t, const char *rest, struct bytes *out, 
                        (unsigned long long)(p->cpu.ordinal ? p->cpu.ordinal : 1));
     if (snapshot_adder_open(&adder, recording_path(p->recording), e) < 0)
         return -1;
-    if (snapshot_adder_put(&adder, p, *rest ? rest : NULL, &made, e) < 0) {
+    if (snapshot_adder_put(&adder, p, *rest ? rest : NULL, NULL, &made, e) < 0) {
         snapshot_adder_abort(&adder);
         return -1;
     }

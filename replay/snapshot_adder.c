@@ -54,7 +54,6 @@ int snapshot_adder_open(struct snapshot_adder *a, const char *path, struct err *
 static int take_pages(struct snapshot_adder *a, struct player *p, struct snapshot *s, struct err *e)
 {
     const struct guest_memory *m = &p->vm.memory;
-    const uint64_t before = chunks_stored(a->chunks);
     uint32_t *image = player_image(p, e);
 
     if (!image)
@@ -68,7 +67,6 @@ static int take_pages(struct snapshot_adder *a, struct player *p, struct snapsho
                 snapshot_add_page(s, page, chunk);
         }
     }
-    s->new_chunks = chunks_stored(a->chunks) - before;
     free(image);
     return 0;
 }
@@ -87,8 +85,21 @@ static int put(struct snapshot_adder *a, const struct snapshot *s, struct snapsh
     return snapshot_list_add(&a->list, made, e);
 }
 
+static int take(struct snapshot_adder *a, struct player *p, const struct live_state *live,
+                struct snapshot *s, struct err *e)
+{
+    const uint64_t before = chunks_stored(a->chunks);
+
+    /* The mark first: it completes the instruction. */
+    if (player_mark(p, &s->mark, e) < 0 || take_pages(a, p, s, e) < 0 ||
+        (live && live_state_take(live, a->chunks, &s->live, e) < 0))
+        return -1;
+    s->new_chunks = chunks_stored(a->chunks) - before;
+    return 0;
+}
+
 int snapshot_adder_put(struct snapshot_adder *a, struct player *p, const char *name,
-                       struct snapshot_entry *made, struct err *e)
+                       const struct live_state *live, struct snapshot_entry *made, struct err *e)
 {
     struct snapshot s = {0};
 
@@ -99,9 +110,7 @@ int snapshot_adder_put(struct snapshot_adder *a, struct player *p, const char *n
         snapshot_list_new_name(&a->list, s.name);
     if (snapshot_list_check_name(&a->list, a->recording, s.name, e) < 0)
         return -1;
-    /* The mark first: it completes the instruction. */
-    int rc =
-        player_mark(p, &s.mark, e) < 0 || take_pages(a, p, &s, e) < 0 ? -1 : put(a, &s, made, e);
+    int rc = take(a, p, live, &s, e) < 0 ? -1 : put(a, &s, made, e);
     snapshot_free(&s);
     return rc;
 }

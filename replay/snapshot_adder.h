@@ -2,6 +2,7 @@
 #define REPLAY_SNAPSHOT_ADDER_H
 
 #include "recorder/chunks.h"
+#include "recorder/live_state.h"
 #include "recorder/writer.h"
 #include "replay/snapshots.h"
 
@@ -21,9 +22,10 @@ struct snapshot_adder {
 int snapshot_adder_open(struct snapshot_adder *a, const char *path, struct err *e);
 
 /* A snapshot where the replay stands, which is a sync point but the 0th, before the events there.
- * name: what it is called, NULL: a number. *made is what `info` says of it. */
+ * name: what it is called, NULL: a number. live: NULL when there is nothing that follows the
+ * replay. *made is what `info` says of it. */
 int snapshot_adder_put(struct snapshot_adder *a, struct player *p, const char *name,
-                       struct snapshot_entry *made, struct err *e);
+                       const struct live_state *live, struct snapshot_entry *made, struct err *e);
 
 /* The end, whatever they return. */
 int snapshot_adder_finish(struct snapshot_adder *a, struct err *e);

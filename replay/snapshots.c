@@ -34,6 +34,7 @@ void snapshot_entry_init(struct snapshot_entry *entry, const struct snapshot *s)
         .tsc = s->mark.tsc,
         .pages = s->pages,
         .new_chunks = s->new_chunks,
+        .live = s->live.len,
     };
     memcpy(entry->name, s->name, sizeof entry->name);
 }
@@ -42,7 +43,7 @@ static int load_entry(struct snapshot_entry *entry, const struct recording *r,
                       struct stream_reader *in, struct err *e)
 {
     struct snapshot s;
-    uint64_t runs;
+    struct snapshot_size size;
     size_t got;
 
     const uint64_t len = stream_varint(in), offset = stream_tell(in);
@@ -54,11 +55,12 @@ static int load_entry(struct snapshot_entry *entry, const struct recording *r,
     if (stream_bad(in))
         return stream_error(in, e);
     struct cursor c = cursor_of(data, got < len ? got : (size_t)len);
-    if (!snapshot_decode_head(&c, &s, &runs) || !fits(r, &s))
+    if (!snapshot_decode_head(&c, &s, &size) || size.live > len || !fits(r, &s))
         return bad(r, "a snapshot makes no sense", e);
     snapshot_entry_init(entry, &s);
     entry->offset = offset;
     entry->len = len;
+    entry->live = size.live;
     stream_skip(in, len);
     return stream_error(in, e);
 }
@@ -137,15 +139,29 @@ const struct snapshot_entry *snapshot_list_find(const struct snapshot_list *list
     return NULL;
 }
 
-const struct snapshot_entry *snapshot_list_before(const struct snapshot_list *list,
-                                                  uint64_t ordinal)
+static const struct snapshot_entry *last_before(const struct snapshot_list *list, uint64_t ordinal,
+                                                bool live)
 {
     const struct snapshot_entry *best = NULL;
 
-    for (size_t i = 0; i < list->count; i++)
-        if (list->at[i].ordinal <= ordinal && (!best || list->at[i].ordinal > best->ordinal))
-            best = &list->at[i];
+    for (size_t i = 0; i < list->count; i++) {
+        const struct snapshot_entry *s = &list->at[i];
+        if (s->ordinal <= ordinal && (!best || s->ordinal > best->ordinal) && (s->live || !live))
+            best = s;
+    }
     return best;
+}
+
+const struct snapshot_entry *snapshot_list_before(const struct snapshot_list *list,
+                                                  uint64_t ordinal)
+{
+    return last_before(list, ordinal, false);
+}
+
+const struct snapshot_entry *snapshot_list_live_before(const struct snapshot_list *list,
+                                                       uint64_t ordinal)
+{
+    return last_before(list, ordinal, true);
 }
 
 int snapshot_list_check_name(const struct snapshot_list *list, const struct recording *r,

@@ -19,6 +19,7 @@ struct snapshot_entry {
     uint64_t new_chunks; /* of these, those that the recording did not have before */
     uint64_t offset;     /* of its record in STREAM_SNAPSHOTS, behind the length */
     uint64_t len;
+    uint64_t live; /* the last of these, for going live from there; 0: it has none */
 };
 
 struct snapshot_list {
@@ -38,9 +39,11 @@ void snapshot_entry_init(struct snapshot_entry *entry, const struct snapshot *s)
 const struct snapshot_entry *snapshot_list_find(const struct snapshot_list *list,
                                                 const struct recording *r, const char *name,
                                                 struct err *e);
-/* The last one at or before a sync point, or NULL. */
+/* The last one at or before a sync point, or NULL; of all, or of those one can go live from. */
 const struct snapshot_entry *snapshot_list_before(const struct snapshot_list *list,
                                                   uint64_t ordinal);
+const struct snapshot_entry *snapshot_list_live_before(const struct snapshot_list *list,
+                                                       uint64_t ordinal);
 /* -1 unless a snapshot could be added with this name. */
 int snapshot_list_check_name(const struct snapshot_list *list, const struct recording *r,
                              const char *name, struct err *e);

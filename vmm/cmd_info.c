@@ -10,16 +10,18 @@
 #include "replay/snapshots.h"
 #include "vmm/command.h"
 
-static const char help[] = "usage: dittovm info [--landings] [--json] REC\n"
-                           "\n"
-                           "Says what a recording holds: the machine, how it was booted, how it "
-                           "ended, where its bytes go,\n"
-                           "and its snapshots. Every block of the file is checked.\n"
-                           "\n"
-                           "  --landings   what finding each forced point again has cost, in the "
-                           "last replay that noted it\n"
-                           "               in the recording (the first whole one does)\n"
-                           "  --json       as JSON\n";
+static const char help[] =
+    "usage: dittovm info [--landings] [--json] REC\n"
+    "\n"
+    "Says what a recording holds: the machine, how it was booted, how it "
+    "ended, where its bytes go,\n"
+    "and its snapshots (live: run --from can begin at it). Every block of the file is "
+    "checked.\n"
+    "\n"
+    "  --landings   what finding each forced point again has cost, in the "
+    "last replay that noted it\n"
+    "               in the recording (the first whole one does)\n"
+    "  --json       as JSON\n";
 
 static const struct {
     const char *name;
@@ -70,11 +72,11 @@ static json_t *snapshots_json(const struct snapshot_list *list)
 
     for (size_t i = 0; i < list->count; i++) {
         const struct snapshot_entry *s = &list->at[i];
-        json_array_append_new(j, json_pack("{s:s, s:I, s:f, s:I, s:I, s:I}", "name", s->name,
-                                           "sync_point", (json_int_t)s->ordinal, "guest_seconds",
-                                           (double)s->tsc / 1e9, "pages", (json_int_t)s->pages,
-                                           "new_pages", (json_int_t)s->new_chunks, "bytes",
-                                           (json_int_t)snapshot_entry_bytes(s)));
+        json_array_append_new(
+            j, json_pack("{s:s, s:I, s:f, s:I, s:I, s:I, s:b}", "name", s->name, "sync_point",
+                         (json_int_t)s->ordinal, "guest_seconds", (double)s->tsc / 1e9, "pages",
+                         (json_int_t)s->pages, "new_pages", (json_int_t)s->new_chunks, "bytes",
+                         (json_int_t)snapshot_entry_bytes(s), "live", s->live != 0));
     }
     return j;
 }
@@ -85,13 +87,15 @@ static void show_snapshots(const struct snapshot_list *list)
 
     if (!list->count)
         return;
-    printf("  snapshots     sync point   guest time        pages          new    raw bytes\n");
+    printf(
+        "  snapshots     sync point   guest time        pages          new    raw bytes  live\n");
     for (size_t i = 0; i < list->count; i++) {
         const struct snapshot_entry *s = &list->at[i];
         snprintf(time, sizeof time, s->tsc ? "%.3f s" : "-", (double)s->tsc / 1e9);
-        printf("    %-11s %11llu %12s %12llu %12llu %12llu\n", s->name,
+        printf("    %-11s %11llu %12s %12llu %12llu %12llu  %s\n", s->name,
                (unsigned long long)s->ordinal, time, (unsigned long long)s->pages,
-               (unsigned long long)s->new_chunks, (unsigned long long)snapshot_entry_bytes(s));
+               (unsigned long long)s->new_chunks, (unsigned long long)snapshot_entry_bytes(s),
+               s->live ? "yes" : "no");
     }
 }
 

@@ -1,12 +1,15 @@
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "replay/divergence.h"
 #include "replay/snapshot_adder.h"
+#include "vmm/description.h"
 #include "vmm/playing.h"
+#include "vmm/shadow.h"
 
 static const char help[] =
     "usage: dittovm snapshot [OPTIONS] REC\n"
@@ -21,6 +24,11 @@ static const char help[] =
     "one)\n"
     "      --every N    at every N sync points, from --at (default: N) to the end\n"
     "      --name NAME  what it is called (default: 1, 2, ...)\n"
+    "      --disk IMG   the disk image that was recorded with, where it is now. With it, devices "
+    "and "
+    "disk\n"
+    "                   are kept too, and dittovm run --from begins there; without, it replays to "
+    "there\n"
     "      --clock NAME how forced points are found: auto (default), pmu, landmark or step\n"
     "  -q, --quiet      say nothing\n";
 
@@ -29,7 +37,7 @@ struct snapshot_options {
     uint64_t at;    /* 0: the last sync point */
     uint64_t every; /* sync points; 0: one snapshot only */
     uint64_t last;  /* sync point of the recording */
-    const char *name;
+    const char *name, *disk;
     const struct clock_ops *clock;
     bool quiet;
 };
@@ -57,6 +65,9 @@ static int parse_one(struct snapshot_options *o, int option, char **argv, struct
                            "--name takes up to %u letters, digits, '.', '_', '+' or '-', not '%s'",
                            SNAPSHOT_NAME_MAX, optarg);
         return 0;
+    case 'd':
+        o->disk = optarg;
+        return 0;
     case 'c':
         return clock_option(optarg, &o->clock, e);
     default:
@@ -69,9 +80,13 @@ static int parse_one(struct snapshot_options *o, int option, char **argv, struct
 static int parse(struct snapshot_options *o, int argc, char **argv, struct err *e)
 {
     static const struct option options[] = {
-        {"at", required_argument, NULL, 'a'},   {"every", required_argument, NULL, 'e'},
-        {"name", required_argument, NULL, 'n'}, {"clock", required_argument, NULL, 'c'},
-        {"quiet", no_argument, NULL, 'q'},      {0},
+        {"at", required_argument, NULL, 'a'},
+        {"every", required_argument, NULL, 'e'},
+        {"name", required_argument, NULL, 'n'},
+        {"clock", required_argument, NULL, 'c'},
+        {"disk", required_argument, NULL, 'd'},
+        {"quiet", no_argument, NULL, 'q'},
+        {0},
     };
     int option;
 
@@ -131,10 +146,123 @@ static void say(const struct snapshot_entry *made, const struct snapshot_options
                (unsigned long long)made->new_chunks, o->place.path, made->name);
 }
 
-/* 0: the replay stands there; a status otherwise, or -1. */
-static int go_there(struct player *p, uint64_t at, const struct snapshot_options *o, struct err *e)
+/* ---- devices and disk that follow the replay ---- */
+
+struct following {
+    struct shadow *shadow; /* NULL: nobody follows */
+    struct disk *disk;
+    struct disk_map *map;
+};
+
+static void follow_no_more(struct following *f)
 {
-    if (playing_run(p, at, !o->quiet && isatty(STDERR_FILENO), e) < 0)
+    if (f->shadow)
+        shadow_close(f->shadow);
+    free(f->shadow);
+    disk_map_destroy(f->map);
+    disk_close(f->disk);
+    *f = (struct following){0};
+}
+
+static void say_without(const struct snapshot_options *o, const struct err *why)
+{
+    if (!o->quiet)
+        fprintf(stderr,
+                "dittovm: snapshots are without devices and disk, so that run --from replays to "
+                "them from before: %s\n",
+                why->text);
+}
+
+/* What devices need is there: the disk image, if the machine had one. */
+static int prepare(struct following *f, const struct player *p, const struct snapshot_options *o,
+                   struct err *e)
+{
+    json_t *description = description_load(p->recording, e);
+    int rc =
+        description ? description_open_disk(description, o->disk, o->place.path, &f->disk, e) : -1;
+
+    json_decref(description);
+    if (rc < 0)
+        return -1;
+    f->map = disk_map_create(f->disk, e);
+    f->shadow = calloc(1, sizeof *f->shadow); /* a disk's buffer is in it */
+    if (f->map && !f->shadow)
+        err_set(e, STATUS_ERROR, "out of memory");
+    return f->map && f->shadow ? 0 : -1;
+}
+
+/* Nobody follows from here on; that is an error only when the image was named. */
+static int go_without(struct following *f, const struct snapshot_options *o, struct err *e)
+{
+    follow_no_more(f);
+    if (o->disk)
+        return -1;
+    say_without(o, e);
+    return 0;
+}
+
+/* Begin as near to o->at as can be; with devices where they can be had. */
+static int begin(struct following *f, struct player *p, const struct snapshot_options *o,
+                 struct err *e)
+{
+    struct snapshot_list list;
+
+    if (prepare(f, p, o, e) < 0)
+        return go_without(f, o, e) < 0 ? -1 : playing_begin(p, "", o->at, e);
+    if (snapshot_list_load(&list, p->recording, e) < 0)
+        return -1;
+    const struct snapshot_entry *from = snapshot_list_live_before(&list, o->at);
+    int rc = from ? snapshot_enter(p, from, e) : 0;
+    if (rc == 0 && shadow_open(f->shadow, p, f->disk, from, e) < 0)
+        rc = go_without(f, o, e);
+    snapshot_list_free(&list);
+    return rc;
+}
+
+/* Play on, to before the access there; where the devices turn out not to be those that were
+ * recorded, without them. */
+static int play(struct following *f, struct player *p, uint64_t at,
+                const struct snapshot_options *o, struct err *e)
+{
+    const bool progress = !o->quiet && isatty(STDERR_FILENO);
+    int rc = 0;
+
+    if (p->cpu.at_sync && p->cpu.ordinal == at)
+        return 0;
+    if (f->shadow) {
+        f->shadow->hold = at;
+        rc = shadow_go_on(f->shadow, e);
+    }
+    if (rc == 0)
+        rc = playing_run(p, at, progress, e);
+    if (rc < 0 && f->shadow && f->shadow->differs && go_without(f, o, e) == 0)
+        rc = playing_run(p, at, progress, e);
+    return rc;
+}
+
+static int take(struct snapshot_adder *a, struct player *p, struct following *f,
+                const struct snapshot_options *o, struct snapshot_entry *made, struct err *e)
+{
+    struct bytes devices = {0}, access = {0};
+    const struct live_state live = {.devices = &devices, .access = &access, .disk = f->map};
+
+    if (f->shadow) {
+        shadow_save(f->shadow, &devices);
+        shadow_save_access(f->shadow, &access);
+    }
+    int rc = snapshot_adder_put(a, p, o->name, f->shadow ? &live : NULL, made, e);
+    bytes_free(&devices);
+    bytes_free(&access);
+    return rc;
+}
+
+/* ---- all of it ---- */
+
+/* 0: the replay stands there; a status otherwise, or -1. */
+static int go_there(struct following *f, struct player *p, uint64_t at,
+                    const struct snapshot_options *o, struct err *e)
+{
+    if (play(f, p, at, o, e) < 0)
         return -1;
     if (p->status == PLAYER_DIVERGED) {
         divergence_report(p, stderr);
@@ -150,18 +278,20 @@ static int go_there(struct player *p, uint64_t at, const struct snapshot_options
 static int take_all(struct snapshot_adder *a, struct player *p, const struct snapshot_options *o,
                     struct err *e)
 {
+    struct following f = {0};
     struct snapshot_entry made;
-    int rc = playing_begin(p, "", o->at, e);
+    int rc = begin(&f, p, o, e);
 
     for (uint64_t at = o->at; rc == 0 && at <= o->last; at += o->every) {
-        rc = go_there(p, at, o, e);
+        rc = go_there(&f, p, at, o, e);
         if (rc == 0)
-            rc = snapshot_adder_put(a, p, o->name, &made, e);
+            rc = take(a, p, &f, o, &made, e);
         if (rc == 0)
             say(&made, o);
         if (!o->every || o->last - at < o->every)
             break;
     }
+    follow_no_more(&f);
     return rc;
 }
 
@@ -204,7 +334,8 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
     struct host_needs needs;
     int status;
 
-    if (parse(&o, argc, argv, e) < 0 || check(&o, e) < 0 || playing_needs(&o.place, UINT64_MAX, &needs, e) < 0)
+    if (parse(&o, argc, argv, e) < 0 || check(&o, e) < 0 ||
+        playing_needs(&o.place, UINT64_MAX, &needs, e) < 0)
         return -1;
     needs.write_paths[needs.write_path_count++] = o.place.path;
     if (host_redirect(inv, &needs, &status, e))

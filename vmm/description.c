@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -65,6 +66,34 @@ int description_check_disk(const json_t *description, struct disk *disk, const c
                    "%s is not the disk image that was recorded with, or has changed since; give "
                    "the right one with --disk",
                    path);
+}
+
+int description_open_disk(const json_t *description, const char *path, const char *recording,
+                          struct disk **disk, struct err *e)
+{
+    const char *recorded = description_disk(description);
+
+    *disk = NULL;
+    if (!recorded && path)
+        return err_set(e, STATUS_ERROR, "the machine in %s has no disk: give no disk image",
+                       recording);
+    if (!recorded)
+        return 0;
+    path = path ? path : recorded;
+    if (access(path, R_OK) < 0)
+        return err_set(e, STATUS_ERROR,
+                       "cannot open %s, the disk image that was recorded with; say where it is "
+                       "with --disk",
+                       path);
+    struct disk *image = disk_raw_open(path, false, e);
+    if (!image)
+        return -1;
+    if (description_check_disk(description, image, path, e) < 0) {
+        disk_close(image);
+        return -1;
+    }
+    *disk = disk_overlay_new(image, e);
+    return *disk ? 0 : -1;
 }
 
 /* ---- the kernel's code ---- */

@@ -37,5 +37,12 @@ void description_trust_code(const json_t *description, struct machine *m);
  */
 int description_check_disk(const json_t *description, struct disk *disk, const char *path,
                            struct err *e);
+/*
+ * The recorded machine's disk as it was at the beginning, checked so, under an overlay: from the
+ * image `path`, or from where it was (NULL). *disk is the caller's to close; NULL: the machine had
+ * none. 0, or -1 with *e.
+ */
+int description_open_disk(const json_t *description, const char *path, const char *recording,
+                          struct disk **disk, struct err *e);
 
 #endif

@@ -80,44 +80,34 @@ static int find_place(struct live *l, const struct snapshot_list *list, uint64_t
     return 0;
 }
 
+/* The place, and what to begin at on the way there. */
 static int find_point(struct live *l, struct err *e)
 {
     const struct end_record *end = recording_end(l->recording);
+    const struct snapshot_entry *before;
     struct snapshot_list list;
+    int rc = 0;
 
-    if (recording_last_sync(l->recording, &l->point, e) < 0)
+    if (recording_last_sync(l->recording, &l->point, e) < 0 ||
+        snapshot_list_load(&list, l->recording, e) < 0)
         return -1;
-    if (!l->options->from.name[0])
-        return end && finished((enum end_reason)end->reason_code)
-                   ? refuse_end(l, (enum end_reason)end->reason_code, e)
-                   : 0;
-    if (snapshot_list_load(&list, l->recording, e) < 0)
-        return -1;
-    int rc = find_place(l, &list, l->point, e);
+    if (l->options->from.name[0])
+        rc = find_place(l, &list, l->point, e);
+    else if (end && finished((enum end_reason)end->reason_code))
+        rc = refuse_end(l, (enum end_reason)end->reason_code, e);
+    before = l->options->check_disk ? NULL : snapshot_list_live_before(&list, l->point);
+    if (before)
+        l->begin = *before;
     snapshot_list_free(&list);
     return rc;
 }
 
 static int open_disk(struct live *l, struct err *e)
 {
-    const char *recorded = description_disk(l->description);
+    const struct run_options *o = l->options;
 
-    if (!recorded && l->options->disk)
-        return err_set(e, STATUS_ERROR, "the machine in %s has no disk: give no disk image",
-                       l->options->from.path);
-    if (!recorded)
-        return 0;
-    l->image = l->options->disk ? l->options->disk : recorded;
-    if (access(l->image, R_OK) < 0)
-        return err_set(e, STATUS_ERROR,
-                       "cannot open %s, the disk image that was recorded with; say where it is "
-                       "with --disk",
-                       l->image);
-    l->disk = disk_raw_open(l->image, false, e);
-    if (!l->disk || description_check_disk(l->description, l->disk, l->image, e) < 0)
-        return -1;
-    l->disk = disk_overlay_new(l->disk, e);
-    return l->disk ? 0 : -1;
+    l->image = o->disk ? o->disk : description_disk(l->description);
+    return description_open_disk(l->description, o->disk, o->from.path, &l->disk, e);
 }
 
 int live_open(struct live *l, const struct run_options *o, struct err *e)
@@ -190,6 +180,17 @@ static int take_state(struct machine_state *state, struct player *p, struct shad
     return 0;
 }
 
+/* Devices that follow p, from the last snapshot that has their state, or else from the beginning.
+ */
+static int begin(struct live *l, struct player *p, struct shadow *s, struct err *e)
+{
+    const struct snapshot_entry *from = l->begin.live ? &l->begin : NULL;
+
+    if (from && snapshot_enter(p, from, e) < 0)
+        return -1;
+    return shadow_open(s, p, l->disk, from, e) < 0 ? -1 : shadow_go_on(s, e);
+}
+
 static int play(struct live *l, struct player *p, struct err *e)
 {
     struct shadow *s = malloc(sizeof *s); /* a disk's buffer is in it */
@@ -197,7 +198,7 @@ static int play(struct live *l, struct player *p, struct err *e)
     int rc = s && console ? 0 : err_set(e, STATUS_ERROR, "out of memory");
 
     if (rc == 0)
-        rc = shadow_open(s, p, l->disk, e);
+        rc = begin(l, p, s, e);
     if (rc == 0) {
         p->console = console_put;
         p->console_opaque = console;

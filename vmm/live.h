@@ -9,15 +9,17 @@
 
 /*
  * Going live: a machine that goes on from a place of a recording (`dittovm run --from`). The
- * recording is replayed to there, with devices that follow it (vmm/shadow.h) and a disk that is the
- * recorded image with what the guest has written to it.
+ * recording is replayed to there, from its beginning or from a snapshot that holds the devices'
+ * state, with devices that follow it (vmm/shadow.h) and a disk that is the recorded image with what
+ * the guest has written to it.
  */
 struct live {
     const struct run_options *options;
     struct recording *recording;
-    json_t *description; /* of the recording (vmm/description.h) */
-    uint64_t point;      /* the sync point */
-    const char *image;   /* of the disk; NULL: there is none */
+    json_t *description;         /* of the recording (vmm/description.h) */
+    uint64_t point;              /* the sync point */
+    struct snapshot_entry begin; /* where to begin; one without `live`: at the beginning */
+    const char *image;           /* of the disk; NULL: there is none */
     struct disk *disk;
     struct player *playing;     /* while it is played */
     struct machine_state state; /* once it was played */

@@ -402,14 +402,18 @@ static int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, str
 
 static int take_snapshot(struct machine *m, uint64_t now, struct err *e)
 {
+    struct bytes devices = {0};
     const struct recorder_state state = {
         .hook = m->hook,
         .window = m->window,
         .dlab = m->pc.serial.lcr & SERIAL_LCR_DLAB,
         .loopback = m->pc.serial.mcr & SERIAL_MCR_LOOPBACK,
+        .devices = &devices,
     };
-    const int taken = recorder_snapshot(m->recorder, &m->vcpu, &state, e);
 
+    pc_save(&m->pc, &devices);
+    const int taken = recorder_snapshot(m->recorder, &m->vcpu, &state, e);
+    bytes_free(&devices);
     if (taken <= 0)
         return taken;
     const uint64_t took = device_now(m) - now;

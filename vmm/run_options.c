@@ -35,6 +35,10 @@ const char run_help[] =
     "the\n"
     "                         sync point of this number (see 'dittovm dump'); without PLACE from\n"
     "                         the last sync point\n"
+    "      --check-disk       with --from: replay from the recording's beginning even where there "
+    "is\n"
+    "                         a snapshot, and so compare all that the guest has read from its "
+    "disk\n"
     "      --disk IMG         the disk image, when it is not the last argument\n"
     "      --write-through    let the guest change the image\n"
     "      --kernel FILE      a bzImage or ELF kernel, instead of the image's own\n"
@@ -57,6 +61,7 @@ enum {
     OPT_DISK = 256,
     OPT_FROM,
     OPT_WRITE_THROUGH,
+    OPT_CHECK_DISK,
     OPT_KERNEL,
     OPT_INITRD,
     OPT_APPEND,
@@ -78,6 +83,7 @@ static const struct option long_options[] = {
     {"disk", required_argument, NULL, OPT_DISK},
     {"from", required_argument, NULL, OPT_FROM},
     {"write-through", no_argument, NULL, OPT_WRITE_THROUGH},
+    {"check-disk", no_argument, NULL, OPT_CHECK_DISK},
     {"kernel", required_argument, NULL, OPT_KERNEL},
     {"initrd", required_argument, NULL, OPT_INITRD},
     {"append", required_argument, NULL, OPT_APPEND},
@@ -125,6 +131,9 @@ static int parse_one(struct run_options *o, int option, char **argv, struct err 
         return o->from.path[0] ? 0
                                : err_set(e, STATUS_USAGE,
                                          "--from takes a recording, REC, REC@NAME or REC@POINT");
+    case OPT_CHECK_DISK:
+        o->check_disk = true;
+        return 0;
     case OPT_WRITE_THROUGH:
         o->write_through = true;
         return 0;
@@ -222,6 +231,8 @@ int run_options_parse(struct run_options *o, int argc, char **argv, struct err *
                        "run: give a disk image or --kernel (see dittovm run --help)");
     if (o->initrd && !o->kernel)
         return err_set(e, STATUS_USAGE, "run: --initrd goes with --kernel");
+    if (o->check_disk && !o->from.path[0])
+        return err_set(e, STATUS_USAGE, "run: --check-disk goes with --from");
     if (o->checkpoint_s && !o->record)
         return err_set(e, STATUS_USAGE, "run: --checkpoint-every goes with --record");
     return o->record && !o->recording[0] ? default_recording(o, e) : 0;

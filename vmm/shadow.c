@@ -7,10 +7,9 @@
 #include <string.h>
 
 #include "devices/clock_ticks.h"
+#include "recorder/live_state.h"
 #include "recorder/recorder.h"
 #include "vmm/msr.h"
-
-#define PIO_MAX_BYTES 4096 /* of one exit: KVM's page of PIO data */
 
 static struct shadow *shadow_of(struct player_follower *f)
 {
@@ -173,7 +172,21 @@ static int follow_access(struct player_follower *f, const struct vcpu_exit *exit
         tell_ticks(s, exit);
         return 0;
     }
-    return serve(s, exit);
+    if (s->player->cpu.ordinal != s->hold)
+        return serve(s, exit);
+    s->held = *exit;
+    s->held.data = s->held_data;
+    memcpy(s->held_data, exit->data, (size_t)exit->size * exit->count);
+    return 0;
+}
+
+int shadow_go_on(struct shadow *s, struct err *e)
+{
+    const struct vcpu_exit access = s->held;
+
+    s->e = e;
+    s->held = (struct vcpu_exit){0};
+    return access.kind ? serve(s, &access) : 0;
 }
 
 static int follow_event(struct player_follower *f, const struct event *event, struct err *e)
@@ -207,59 +220,135 @@ static int follow_event(struct player_follower *f, const struct event *event, st
 
 /* ---- opening, and the end ---- */
 
-static int load_devices(struct shadow *s, struct err *e)
+/* The next len bytes. */
+static int load_devices(struct shadow *s, struct stream_reader *in, uint64_t len, struct err *e)
 {
-    struct stream_reader *in = stream_open(s->player->recording, STREAM_DEVICES, e);
-    size_t len;
-    int rc = 0;
+    size_t got = 0;
+    const uint8_t *data = stream_peek(in, STREAM_MAX_PEEK, &got);
+    struct cursor c = cursor_of(data, len < got ? (size_t)len : got);
 
-    if (!in)
-        return -1;
-    const uint8_t *data = stream_peek(in, STREAM_MAX_PEEK, &len);
-    struct cursor c = cursor_of(data, len);
     if (stream_bad(in))
-        rc = stream_error(in, e);
-    else if (pc_restore(&s->pc, &c) < 0)
-        rc = err_set(e, STATUS_BAD_RECORDING, "%s: this dittovm does not know its devices",
-                     recording_path(s->player->recording));
+        return stream_error(in, e);
+    if (len > got || pc_restore(&s->pc, &c) < 0)
+        return err_set(e, STATUS_BAD_RECORDING, "%s: this dittovm does not know its devices",
+                       recording_path(s->player->recording));
+    stream_skip(in, len);
+    return 0;
+}
+
+static int load_cluster(struct shadow *s, struct disk *disk, uint64_t cluster, uint64_t chunk,
+                        struct err *e)
+{
+    struct player *p = s->player;
+    uint8_t page[DISK_CLUSTER];
+    size_t len;
+
+    if (!disk || cluster >= (disk->size + DISK_CLUSTER - 1) / DISK_CLUSTER)
+        return err_set(e, STATUS_BAD_RECORDING, "%s is damaged: it writes beyond its disk",
+                       recording_path(p->recording));
+    if (chunk_read(p->chunks, chunk, page, &len, e) < 0)
+        return -1;
+    const uint64_t at = cluster * DISK_CLUSTER, left = disk->size - at;
+    if (disk_write(disk, at, page, left < sizeof page ? (size_t)left : sizeof page) < 0)
+        return err_set(e, STATUS_ERROR, "cannot write to the copy-on-write disk in memory");
+    return 0;
+}
+
+/* What the machine had written to its disk: the list up to `end`. */
+static int load_disk(struct shadow *s, struct disk *disk, struct stream_reader *in, uint64_t end,
+                     struct err *e)
+{
+    uint64_t cluster = 0, chunk = 0;
+
+    while (stream_tell(in) < end) {
+        cluster += (uint64_t)stream_svarint(in);
+        chunk += (uint64_t)stream_svarint(in);
+        if (stream_bad(in))
+            return stream_error(in, e);
+        if (load_cluster(s, disk, cluster++, chunk++, e) < 0)
+            return -1;
+    }
+    if (stream_tell(in) != end)
+        return err_set(e, STATUS_BAD_RECORDING, "%s is damaged: a list of its disk's has no end",
+                       recording_path(s->player->recording));
+    return 0;
+}
+
+/* As it is before the recording's first instruction. */
+static int load_initial(struct shadow *s, struct disk *disk, struct err *e)
+{
+    const struct recording *r = s->player->recording;
+    struct stream_reader *devices = stream_open(r, STREAM_DEVICES, e);
+    struct stream_reader *clusters = devices ? stream_open(r, STREAM_DISK, e) : NULL;
+    int rc = clusters && load_devices(s, devices, stream_left(devices), e) == 0
+                 ? load_disk(s, disk, clusters, stream_left(clusters), e)
+                 : -1;
+
+    stream_close(devices);
+    stream_close(clusters);
+    return rc;
+}
+
+/* The access that is still to be served: it is the one of the sync point where the player stands,
+ * of which the recording does not hold the data elsewhere. */
+static int load_access(struct shadow *s, struct stream_reader *in, uint64_t len, struct err *e)
+{
+    const struct sync_point *sync = &s->player->cpu.last_sync;
+    const bool mmio = sync->kind == EXIT_MMIO_READ || sync->kind == EXIT_MMIO_WRITE;
+    const bool pio = sync->kind == EXIT_PIO_IN || sync->kind == EXIT_PIO_OUT;
+
+    if (!len)
+        return 0;
+    if ((!mmio && !pio) || len > sizeof s->held_data || len != (uint64_t)sync->size * sync->count ||
+        (sync->size != 1 && sync->size != 2 && sync->size != 4 && (!mmio || sync->size != 8)) ||
+        stream_read(in, s->held_data, (size_t)len) < 0)
+        return err_set(e, STATUS_BAD_RECORDING,
+                       "%s is damaged: a snapshot has an access that is none",
+                       recording_path(s->player->recording));
+    s->held = (struct vcpu_exit){
+        .kind = sync->kind,
+        .at = sync->at,
+        .size = sync->size,
+        .count = sync->count,
+        .data = s->held_data,
+    };
+    return 0;
+}
+
+/* As it is at a snapshot: its last bytes (recorder/live_state.h). */
+static int load_live(struct shadow *s, struct disk *disk, struct stream_reader *in,
+                     const struct snapshot_entry *from, struct err *e)
+{
+    const uint64_t end = from->offset + from->len;
+
+    stream_seek(in, end - from->live);
+    if (stream_u8(in) != LIVE_STATE_VERSION && !stream_bad(in))
+        return err_set(e, STATUS_BAD_RECORDING,
+                       "%s: this dittovm does not know the state of devices in its snapshot '%s'",
+                       recording_path(s->player->recording), from->name);
+    const uint64_t len = stream_varint(in);
+    if (stream_bad(in))
+        return stream_error(in, e);
+    if (load_devices(s, in, len, e) < 0)
+        return -1;
+    const uint64_t access = stream_varint(in);
+    if (stream_bad(in))
+        return stream_error(in, e);
+    return load_access(s, in, access, e) < 0 ? -1 : load_disk(s, disk, in, end, e);
+}
+
+static int load_snapshot(struct shadow *s, struct disk *disk, const struct snapshot_entry *from,
+                         struct err *e)
+{
+    struct stream_reader *in = stream_open(s->player->recording, STREAM_SNAPSHOTS, e);
+    int rc = in ? load_live(s, disk, in, from, e) : -1;
+
     stream_close(in);
     return rc;
 }
 
-/* What the machine had written to its disk before the recording began. */
-static int load_disk(struct shadow *s, struct disk *disk, struct err *e)
-{
-    struct player *p = s->player;
-    struct stream_reader *in = stream_open(p->recording, STREAM_DISK, e);
-    uint64_t cluster = 0, chunk = 0;
-    uint8_t page[DISK_CLUSTER];
-    size_t len;
-    int rc = in ? 0 : -1;
-
-    while (rc == 0 && stream_left(in)) {
-        cluster += (uint64_t)stream_svarint(in);
-        chunk += (uint64_t)stream_svarint(in);
-        if (stream_bad(in)) {
-            rc = stream_error(in, e);
-        } else if (!disk || cluster >= (disk->size + DISK_CLUSTER - 1) / DISK_CLUSTER) {
-            rc = err_set(e, STATUS_BAD_RECORDING, "%s is damaged: it writes beyond its disk",
-                         recording_path(p->recording));
-        } else if (chunk_read(p->chunks, chunk, page, &len, e) < 0) {
-            rc = -1;
-        } else {
-            const uint64_t at = cluster * DISK_CLUSTER, left = disk->size - at;
-            if (disk_write(disk, at, page, left < sizeof page ? (size_t)left : sizeof page) < 0)
-                rc = err_set(e, STATUS_ERROR, "cannot write to the copy-on-write disk in memory");
-        }
-        cluster++;
-        chunk++;
-    }
-    if (in)
-        stream_close(in);
-    return rc;
-}
-
-int shadow_open(struct shadow *s, struct player *p, struct disk *disk, struct err *e)
+int shadow_open(struct shadow *s, struct player *p, struct disk *disk,
+                const struct snapshot_entry *from, struct err *e)
 {
     *s = (struct shadow){
         .follower = {.access = follow_access, .event = follow_event},
@@ -275,7 +364,9 @@ int shadow_open(struct shadow *s, struct player *p, struct disk *disk, struct er
         .request = request,
         .opaque = s,
     };
-    if (pc_init(&s->pc, &config, e) < 0 || load_devices(s, e) < 0 || load_disk(s, disk, e) < 0)
+    assert(!from || from->live);
+    if (pc_init(&s->pc, &config, e) < 0 ||
+        (from ? load_snapshot(s, disk, from, e) : load_initial(s, disk, e)) < 0)
         return -1;
     s->told_ns = s->pc.time.now_ns;
     p->follower = &s->follower;
@@ -287,6 +378,12 @@ void shadow_close(struct shadow *s)
     if (s->player)
         s->player->follower = NULL;
     s->player = NULL;
+}
+
+void shadow_save_access(const struct shadow *s, struct bytes *access)
+{
+    if (s->held.kind)
+        bytes_put(access, s->held_data, (size_t)s->held.size * s->held.count);
 }
 
 void shadow_save(struct shadow *s, struct bytes *devices)

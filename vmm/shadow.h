@@ -2,6 +2,7 @@
 #define VMM_SHADOW_H
 
 #include "replay/player.h"
+#include "replay/snapshots.h"
 #include "vmm/pc.h"
 
 /*
@@ -14,12 +15,17 @@
  * compared: each answer to the guest, each transfer to and from memory and, but for entropy, its
  * bytes, each interrupt. Another disk image shows here at the first block that the guest reads.
  */
+#define PIO_MAX_BYTES 4096 /* of one exit: KVM's page of PIO data */
+
 struct shadow {
     struct player_follower follower;
     struct pc pc;
     struct dma dma;
     struct player *player;
     bool has_disk;
+    uint64_t hold;         /* the access at this sync point is not served; 0: all are */
+    struct vcpu_exit held; /* it, until shadow_go_on(); its data is held_data. Else of kind 0 */
+    uint8_t held_data[PIO_MAX_BYTES];
     bool entropy;        /* what a device writes now is not known here */
     uint64_t told_ns;    /* the latest time that the guest has been told, in device time */
     enum end_reason end; /* the guest wanted the machine to end; 0: not yet */
@@ -27,12 +33,27 @@ struct shadow {
     struct err *e;
 };
 
-/* The devices before the recording's first instruction, following p from there on. disk, with the
- * contents that it had when the recorded machine was made, may be NULL; it stays the caller's. */
-int shadow_open(struct shadow *s, struct player *p, struct disk *disk, struct err *e);
+/*
+ * The devices where p stands, following it from there on: before the recording's first instruction,
+ * or where a snapshot is (`from`, which has what is wanted for it: from->live). disk, with the
+ * contents that it had when the recorded machine was made, may be NULL; it stays the caller's, also
+ * when this fails, and what the machine had written to it by then is written to it. Before p goes
+ * on, call shadow_go_on().
+ */
+int shadow_open(struct shadow *s, struct player *p, struct disk *disk,
+                const struct snapshot_entry *from, struct err *e);
 void shadow_close(struct shadow *s);
+
+/*
+ * The devices serve a sync point's access when the player comes to it, and with that take events of
+ * the recording. A replay without them that stops there has taken none yet. So where a snapshot is
+ * to be taken, set s->hold before: the devices are then those before the access, until this call.
+ */
+int shadow_go_on(struct shadow *s, struct err *e);
 
 /* Bring device time to where the guest has seen it, and take down the state of the devices. */
 void shadow_save(struct shadow *s, struct bytes *devices);
+/* The data of the access that is held, if one is. */
+void shadow_save_access(const struct shadow *s, struct bytes *access);
 
 #endif

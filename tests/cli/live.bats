@@ -6,11 +6,11 @@ syncs() {
     "$DITTO" dump "$1" | grep -c '^ *[0-9]*  sync'
 }
 
-# goes_on PLACE NEW LINE: goes live from there, recorded; the machine puts out the line and powers
+# goes_on PLACE NEW LINE [OPTION...]: goes live from there, recorded; the machine puts out the line and powers
 # off; its own recording is good.
 goes_on() {
     echo "from $1"
-    bounded 300 "$DITTO" run --json --from "$1" -o "$2" >live.out 2>live.err </dev/null || {
+    bounded 300 "$DITTO" run --json --from "$1" -o "$2" "${@:4}" >live.out 2>live.err </dev/null || {
         cat live.err
         return 1
     }
@@ -38,11 +38,14 @@ goes_on() {
     while read -r guest arguments line; do
         ditto 0 run --quiet -o "$guest".ditto --memory 32M --kernel "$BUILD/guests/$guest.elf" \
             --append "$arguments"
+        ditto 0 snapshot --quiet --every 12 "$guest".ditto
         DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded 300 "$BUILD/tools/go_live" "$guest".ditto \
             "$line" 12 $RANDOM >places 2>&1 || {
             cat places
             false
         }
+        cat places
+        grep -q '^# [1-9][0-9]* began at a snapshot' places
     done <<'END'
 count-user ticks=10 ticks 10
 rdtsc-user x sum
@@ -66,10 +69,14 @@ END
 }
 
 @test "a machine goes on from anywhere: its files, its processes" {
-    bounded 300 "$DITTO" run --quiet -o soak.ditto --append 'ditto.script=soak ditto.n=1' "$IMAGE" \
-        >soak.out 2>soak.err </dev/null
-    last=$(syncs soak.ditto)
-    goes_on soak.ditto@$((last * (20 + RANDOM % 70) / 100)) on.ditto 'soak: 1 rounds done, 0 failures'
+    bounded 300 "$DITTO" run --quiet -o soak.ditto --checkpoint-every 2 \
+        --append 'ditto.script=soak ditto.n=1' "$IMAGE" >soak.out 2>soak.err </dev/null
+    ditto 0 info soak.ditto
+    mapfile -t names < <(awk '/^  snapshots / { found = 1; next } found && $NF == "yes" { print $1 }' <<<"$output")
+    [ ${#names[@]} -ge 2 ]
+    goes_on soak.ditto@"${names[RANDOM % ${#names[@]}]}" on.ditto 'soak: 1 rounds done, 0 failures'
+    # The way there was short: nothing of the boot was seen.
+    ! grep -q 'Linux version' live.out
     last=$(syncs on.ditto)
     goes_on on.ditto@$((last * (20 + RANDOM % 60) / 100)) further.ditto 'soak: 1 rounds done, 0 failures'
 }
@@ -137,6 +144,30 @@ shows() {
     sha256sum -c --quiet before
 }
 
+@test "snapshots hold devices and disk where the image is there" {
+    head -c 1000000 /dev/urandom >disk.img
+    ditto 0 run --quiet -o a.ditto --memory 32M --kernel "$BUILD/guests/count-user.elf" --append ticks=20 disk.img
+    ditto 0 snapshot --at 20 --name with a.ditto
+    [ "$(wc -l <<<"$output")" = 1 ]
+    mv disk.img moved.img
+    ditto 0 snapshot --at 30 --name without a.ditto
+    [[ $stderr == *'without devices and disk, so that run --from replays to them from before: cannot open'* ]]
+    ditto 1 snapshot --at 40 --disk nosuch.img a.ditto
+    one_error 'cannot open nosuch.img'
+    ditto 0 snapshot --at 40 --disk moved.img a.ditto
+    [ "$(wc -l <<<"$output")" = 1 ]
+    sed s/a/b/ moved.img >disk.img
+    ditto 0 snapshot --at 50 --name other a.ditto
+    [[ $stderr == *'without devices and disk'*'not the disk image that was recorded with'* ]]
+    ditto 0 info a.ditto
+    grep -q '^    with .*yes$' <<<"$output"
+    grep -q '^    without .*no$' <<<"$output"
+    grep -q '^    1 .*yes$' <<<"$output"
+    grep -q '^    other .*no$' <<<"$output"
+    # One without them is come to from the one before.
+    goes_on a.ditto@without b.ditto 'ticks 20' --disk moved.img
+}
+
 @test "what makes no sense" {
     for arguments in '--append x' '--kernel k' '--initrd i' '--memory 64M' '--write-through'; do
         ditto 2 run --from "$SHARED/small.ditto" $arguments
@@ -154,6 +185,8 @@ shows() {
     one_error 'nothing to go on with'
     ditto 1 run --from "$SHARED/small.ditto@3" "$IMAGE"
     one_error 'has no disk'
+    ditto 2 run --check-disk "$IMAGE"
+    one_error '--check-disk goes with --from'
     ditto 1 run --from nosuch.ditto@3
     one_error 'nosuch.ditto'
     small_recording same.ditto

@@ -1,6 +1,7 @@
 /*
- * Replays from snapshots that were tampered with: whatever they say, the replay is refused,
- * diverges or goes on, and dittovm does not crash, hang or touch anything else. Writes TAP.
+ * Replays from snapshots that were tampered with, with devices that begin there and without:
+ * whatever they say, the replay is refused, diverges or goes on, and dittovm does not crash, hang
+ * or touch anything else. Writes TAP.
  *
  * usage: hostile_snapshots REC ROUNDS    (REC has a snapshot; writes hostile.ditto)
  */
@@ -15,6 +16,7 @@
 #include "recorder/writer.h"
 #include "replay/snapshots.h"
 #include "vmm/command.h"
+#include "vmm/shadow.h"
 
 #define COPY "hostile.ditto"
 /* How far each goes, and for how long at most. */
@@ -22,6 +24,7 @@
 #define US_MAX    700000
 
 static struct player player;
+static struct shadow devices;
 static struct bytes file, record; /* the whole recording; its first snapshot, without the length */
 static size_t name_bytes;         /* of the record, which stay */
 
@@ -97,7 +100,14 @@ static void write_copy(void)
     bytes_free(&out);
 }
 
-static enum outcome play(struct recording *r)
+/* Whether devices can follow, from what the snapshot says of them on. */
+static bool follow(const struct snapshot_entry *from, struct err *e)
+{
+    return from->live && shadow_open(&devices, &player, NULL, from, e) == 0 &&
+           shadow_go_on(&devices, e) == 0;
+}
+
+static enum outcome play(struct recording *r, bool with_devices)
 {
     struct snapshot_list list;
     struct err e = {0};
@@ -107,7 +117,8 @@ static enum outcome play(struct recording *r)
     if (player_open(&player, r, NULL, &e) < 0)
         die(e.text);
     enum outcome outcome = NO_STATE;
-    if (snapshot_enter(&player, &list.at[list.count - 1], &e) == 0) {
+    const struct snapshot_entry *last = &list.at[list.count - 1];
+    if (snapshot_enter(&player, last, &e) == 0 && (!with_devices || follow(last, &e))) {
         set_alarm(US_MAX);
         if (player_run(&player, player.cpu.ordinal + SYNCS_MAX, &e) < 0)
             outcome = FAILED;
@@ -117,6 +128,7 @@ static enum outcome play(struct recording *r)
             outcome = player.status == PLAYER_STOPPED ? STOPPED : PLAYED;
         set_alarm(0);
     }
+    shadow_close(&devices);
     player_close(&player);
     snapshot_list_free(&list);
     return outcome;
@@ -147,7 +159,7 @@ int main(int argc, char **argv)
         struct recording *r = recording_open(COPY, &e);
         if (!r)
             die(e.text);
-        count[play(r)]++;
+        count[play(r, round % 2)]++;
         recording_close(r);
     }
     unlink(COPY);

@@ -298,6 +298,19 @@ static void overlay_lists_what_was_changed(void **state)
     assert_false(disk_overlay_changed(disk, &at));
     at = 0;
     assert_false(disk_overlay_changed(plain, &at));
+    assert_false(disk_overlay_fresh(plain, &at));
+    assert_true(disk_is_overlay(disk) && !disk_is_overlay(plain));
+    /* Each is fresh once, until it is written to again. */
+    for (at = 0; disk_overlay_fresh(disk, &at) && at < 4 * CLUSTER; at += CLUSTER)
+        assert_true(at == 2 * CLUSTER || at == 3 * CLUSTER);
+    assert_int_equal(at, 10 * CLUSTER);
+    at = 0;
+    assert_false(disk_overlay_fresh(disk, &at));
+    assert_int_equal(disk_write(disk, 3 * CLUSTER, content, 1), 0);
+    at = 0;
+    assert_true(disk_overlay_fresh(disk, &at) && at == 3 * CLUSTER);
+    at = 0;
+    assert_true(disk_overlay_changed(disk, &at) && at == 2 * CLUSTER);
     disk_close(disk);
     disk_close(plain);
 }

@@ -14,9 +14,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "recorder/live_state.h"
 #include "recorder/recorder.h"
 #include "recorder/streams.h"
 #include "replay/player_inside.h"
+#include "replay/snapshot_adder.h"
 #include "vmm/shadow.h"
 
 #define MEMORY     (16u << 20)
@@ -54,6 +56,9 @@ struct guest {
     struct shadow shadow;
     struct err e;
     bool failed;
+    void (*at_step)(struct guest *g, unsigned step); /* NULL: nothing */
+    void (*at_hold)(struct guest *g);                /* before an access is served */
+    struct disk *disk;                               /* of the shadow, for at_step */
 };
 
 static char path[] = "/tmp/ditto-shadow-XXXXXX";
@@ -249,6 +254,8 @@ static void run_guest(struct guest *g, uint64_t seed, unsigned steps)
     g->rng = (struct ring){.bar = RNG, .base = 0x20000};
     initialize(g);
     for (unsigned i = 0; i < steps && !g->failed; i++) {
+        if (g->at_step)
+            g->at_step(g, i);
         const uint64_t r = next(&g->random);
         if (r % 64 == 0)
             drive(g, r >> 8 & 1 ? &g->blk : &g->rng);
@@ -363,11 +370,17 @@ static void replay_access(struct guest *g, struct vcpu_exit *exit)
     if (g->failed)
         return;
     p->cpu.ordinal++;
+    p->cpu.last_sync = (struct sync_point){
+        .kind = exit->kind, .at = exit->at, .size = (uint8_t)exit->size, .count = exit->count};
     if (exit->kind == EXIT_PIO_IN || exit->kind == EXIT_MMIO_READ)
         assert_int_equal(
             stream_read(p->cpu.stream[STREAM_INPUTS], exit->data, (size_t)exit->size * exit->count),
             0);
     fail_replay(g, p->follower->access(p->follower, exit, &g->e));
+    if (g->shadow.held.kind) {
+        g->at_hold(g);
+        fail_replay(g, shadow_go_on(&g->shadow, &g->e));
+    }
 }
 
 /* The events behind an access. The player would apply interrupts to its vCPU, too. */
@@ -399,7 +412,7 @@ static int replay_try(struct guest *g, struct disk *disk)
     p->vm.memory = g->memory;
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
         p->cpu.stream[kind] = stream_open(p->recording, stream_of(0, kind), &e);
-    return shadow_open(&g->shadow, p, disk, &g->e);
+    return shadow_open(&g->shadow, p, disk, NULL, &g->e);
 }
 
 static void replay_open(struct guest *g, struct disk *disk)
@@ -499,6 +512,148 @@ static void begins_with_what_was_written(void **state)
     guest_memory_destroy(&recorded.memory);
     disk_close(disk);
     disk_close(shadow_disk);
+}
+
+/* ---- at a snapshot ---- */
+
+#define SNAPSHOT_STEP 1500u
+#define TAMPERED      300u
+
+/* One whose `live` is as given; the rest of it does not matter here. */
+static void add_snapshot(struct snapshot_adder *a, const struct guest *g, unsigned number,
+                         const struct bytes *live)
+{
+    struct snapshot s = {.live = *live};
+    struct bytes record = {0};
+
+    snprintf(s.name, sizeof s.name, "%u", number);
+    s.mark.at_sync = true;
+    s.mark.ordinal = g->player.cpu.ordinal;
+    s.mark.last_sync = g->player.cpu.last_sync;
+    snapshot_encode(&record, &s);
+    assert_int_equal(writer_put(a->writer, STREAM_SNAPSHOTS, record.data, record.len), 0);
+    bytes_free(&record);
+}
+
+/* Add the state of the devices here to the recording, once as it is and then tampered with. */
+static void add_snapshots(struct guest *g)
+{
+    struct snapshot_adder adder;
+    struct bytes devices = {0}, access = {0}, live = {0};
+    uint64_t random = 5;
+    struct err e;
+
+    if (snapshot_adder_open(&adder, path, &e) < 0)
+        fail_msg("%s", e.text);
+    struct disk_map *map = disk_map_create(g->disk, &e);
+    shadow_save(&g->shadow, &devices);
+    shadow_save_access(&g->shadow, &access);
+    const struct live_state here = {.devices = &devices, .access = &access, .disk = map};
+    assert_int_equal(live_state_take(&here, adder.chunks, &live, &e), 0);
+    assert_true(live.len > devices.len + 50); /* the disk was written to */
+    add_snapshot(&adder, g, 0, &live);
+    for (unsigned i = 1; i <= TAMPERED; i++) {
+        struct bytes bad = {0};
+        bytes_put(&bad, live.data, i % 3 ? live.len : 1 + next(&random) % live.len);
+        for (unsigned flips = 1 + i % 4; flips; flips--)
+            bad.data[next(&random) % bad.len] ^= (uint8_t)(1u << next(&random) % 8);
+        add_snapshot(&adder, g, i, &bad);
+        bytes_free(&bad);
+    }
+    disk_map_destroy(map);
+    bytes_free(&devices);
+    bytes_free(&access);
+    bytes_free(&live);
+    if (snapshot_adder_finish(&adder, &e) < 0)
+        fail_msg("%s", e.text);
+}
+
+/* The same place of the recording, in the file as it is now. */
+static void reopen(struct player *p)
+{
+    struct err e;
+    struct recording *old = p->recording;
+
+    chunk_source_close(p->chunks);
+    p->recording = recording_open(path, &e);
+    assert_non_null(p->recording);
+    p->chunks = chunk_source_open(p->recording, &e);
+    for (unsigned kind = 0; kind < STREAM_KINDS; kind++) {
+        const uint64_t at = stream_tell(p->cpu.stream[kind]);
+        stream_close(p->cpu.stream[kind]);
+        p->cpu.stream[kind] = stream_open(p->recording, stream_of(0, kind), &e);
+        stream_seek(p->cpu.stream[kind], at);
+    }
+    if (p->cpu.has_next)
+        p->cpu.codec = p->cpu.codec_before;
+    p->cpu.has_next = false;
+    recording_close(old);
+}
+
+/* Others take over from the devices that followed so far; of what the guest wrote to its disk they
+ * have what is in the snapshot. */
+static void change_devices(struct guest *g)
+{
+    struct snapshot_list list;
+    struct err e;
+    unsigned refused = 0;
+
+    add_snapshots(g);
+    shadow_close(&g->shadow);
+    reopen(&g->player);
+    assert_int_equal(snapshot_list_load(&list, g->player.recording, &e), 0);
+    assert_int_equal(list.count, 1 + TAMPERED);
+    for (unsigned i = TAMPERED; i; i--) {
+        struct disk *disk = make_disk();
+        const int rc = shadow_open(&g->shadow, &g->player, disk, &list.at[i], &e);
+        assert_true(rc == 0 || e.status == STATUS_BAD_RECORDING);
+        refused += rc < 0;
+        shadow_close(&g->shadow);
+        disk_close(disk);
+    }
+    assert_true(refused > TAMPERED / 3);
+    disk_close(g->disk);
+    g->disk = make_disk();
+    if (shadow_open(&g->shadow, &g->player, g->disk, &list.at[0], &e) < 0)
+        fail_msg("%s", e.text);
+    snapshot_list_free(&list);
+}
+
+/* Behind an access, and before one is served. */
+static void change_behind(struct guest *g, unsigned step)
+{
+    if (step == SNAPSHOT_STEP && !g->failed)
+        change_devices(g);
+}
+
+static void change_before(struct guest *g, unsigned step)
+{
+    if (step == SNAPSHOT_STEP)
+        g->shadow.hold = g->player.cpu.ordinal + 1;
+}
+
+static void goes_on_at_a_snapshot(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 11; seed <= 18; seed++) {
+        struct disk *disk = make_disk(), *shadow_disk = make_disk();
+
+        record(&recorded, disk, seed, 3000);
+        replay_open(&replayed, shadow_disk);
+        replayed.disk = shadow_disk;
+        replayed.at_step = seed % 2 ? change_behind : change_before;
+        replayed.at_hold = change_devices;
+        run_guest(&replayed, seed, 3000);
+        if (replayed.failed)
+            fail_msg("seed %llu: %s", (unsigned long long)seed, replayed.e.text);
+        assert_int_equal(stream_left(replayed.player.cpu.stream[STREAM_EVENTS]), 0);
+        assert_same_devices(&recorded.pc, &replayed.shadow.pc);
+        assert_same_disk(disk, replayed.disk);
+        replay_close(&replayed);
+        guest_memory_destroy(&recorded.memory);
+        disk_close(disk);
+        disk_close(replayed.disk);
+    }
 }
 
 /* What cannot be the recorded machine is refused before anything is played. */
@@ -668,6 +823,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(follows_the_recording),
         cmocka_unit_test(begins_with_what_was_written),
+        cmocka_unit_test(goes_on_at_a_snapshot),
         cmocka_unit_test(another_disk_is_noticed),
         cmocka_unit_test(other_devices_are_noticed),
         cmocka_unit_test(devices_that_do_not_fit_are_refused),

@@ -29,7 +29,10 @@ static void make_mark(struct player_mark *m, uint64_t ordinal)
         .at_sync = true,
         .at = {1, 2, 0, 3},
         .last_sync = {.kind = EXIT_PIO_IN, .size = 4, .output = 7, .count = 2, .at = 0x3f8},
-        .codec = {.ordinal = ordinal - 1, .gpa = rnd(), .next_chunk = rnd() >> 20, .time_ns = rnd()},
+        .codec = {.ordinal = ordinal - 1,
+                  .gpa = rnd(),
+                  .next_chunk = rnd() >> 20,
+                  .time_ns = rnd()},
         .ordinal = ordinal,
         .tsc = rnd() >> 8,
         .hook = {rnd(), rnd(), rnd(), rnd()},
@@ -74,7 +77,8 @@ static void expect_mark(const struct player_mark *got, const struct player_mark 
     assert_memory_equal(&got->cpu, &m->cpu, sizeof m->cpu);
     assert_memory_equal(&got->pending.events, &m->pending.events, sizeof m->pending.events);
     assert_memory_equal(got->pending.debug.db, m->pending.debug.db, sizeof m->pending.debug.db);
-    assert_true(got->pending.debug.dr6 == m->pending.debug.dr6 && got->pending.debug.dr7 == m->pending.debug.dr7);
+    assert_true(got->pending.debug.dr6 == m->pending.debug.dr6 &&
+                got->pending.debug.dr7 == m->pending.debug.dr7);
 }
 
 /* Pages in runs of all kinds; chunks below `chunks`. */
@@ -132,7 +136,7 @@ static void test_round_trip(void **state)
     for (unsigned round = 0; round < 100; round++) {
         struct snapshot s = {.name = "before.the_crash-2"}, got;
         struct bytes record = {0};
-        uint64_t runs;
+        struct snapshot_size size;
         s.new_chunks = rnd() % 1000;
         make_mark(&s.mark, 1 + rnd() % 1000000);
         const unsigned count = round ? make_pages(&s, chunk_of, 2000) : 0;
@@ -142,8 +146,8 @@ static void test_round_trip(void **state)
         snapshot_encode(&record, &s);
 
         struct cursor c = body_of(&record);
-        assert_true(snapshot_decode_head(&c, &got, &runs));
-        assert_true(got.pages == count && runs == s.run_count);
+        assert_true(snapshot_decode_head(&c, &got, &size));
+        assert_true(got.pages == count && size.runs == s.run_count && size.live == s.live.len);
         expect_mark(&got.mark, &s.mark);
         c = body_of(&record);
         assert_true(snapshot_decode(&c, &got));

@@ -1,0 +1,52 @@
+#ifndef RECORDER_LIVE_STATE_H
+#define RECORDER_LIVE_STATE_H
+
+#include "base/bytes.h"
+#include "base/err.h"
+#include "devices/disk.h"
+#include "recorder/chunks.h"
+
+/*
+ * What a recording holds for a machine that is to go on, live, from a place in it, besides CPU and
+ * memory: its devices, and what it has written to its disk. A snapshot's `live`
+ * (recorder/snapshot.h) is
+ *
+ *   u8      LIVE_STATE_VERSION
+ *   varint  length, the bytes of pc_save() (vmm/pc.h)
+ *   varint  length, the data of the sync point's access, when the devices have not served it yet
+ *           (vmm/shadow.h); otherwise 0
+ *   to the end, for each 4 KiB cluster that was written to:
+ *     svarint cluster - one behind the last one (at first 0)
+ *     svarint chunk - one behind the last one (at first 0)
+ *
+ * and the initial state of a machine has its devices and clusters in two streams
+ * (recorder/streams.h).
+ */
+#define LIVE_STATE_VERSION 1u
+
+/*
+ * Which chunk of a recording each changed cluster of a disk is: so that only what was written since
+ * the last time is looked at. Memory: 4 bytes for each cluster up to the last one that was changed,
+ * where clusters around it were.
+ */
+struct disk_map;
+
+/* disk: an overlay (disk_is_overlay()), which must outlive the map; or NULL, for a machine that has
+ * none. */
+struct disk_map *disk_map_create(struct disk *disk, struct err *e);
+void disk_map_destroy(struct disk_map *map); /* may be NULL */
+
+/* Append the list of clusters to out; those that are new go into the recording. Always the same
+ * store. */
+int disk_map_take(struct disk_map *map, struct chunk_store *chunks, struct bytes *out,
+                  struct err *e);
+
+/* Append all of it. */
+struct live_state {
+    const struct bytes *devices, *access; /* as above; access may be empty */
+    struct disk_map *disk;
+};
+int live_state_take(const struct live_state *state, struct chunk_store *chunks, struct bytes *out,
+                    struct err *e);
+
+#endif
