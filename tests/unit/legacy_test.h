@@ -14,6 +14,7 @@
 #include "devices/bus.h"
 #include "devices/device.h"
 #include "devices/device_request.h"
+#include "tests/unit/random.h"
 
 #define SECOND 1000000000ull
 
@@ -70,10 +71,7 @@ static inline void fake_request(void *opaque, enum machine_request request)
 
 static inline uint64_t next_random(uint64_t *state)
 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state >> 11;
+    return random_next(state) >> 11;
 }
 
 /* A device used as a machine would use it: its deadline asked for, polled, saved. */

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "tests/unit/random.h"
 #include "vmm/pmu_land.h"
 
 /*
@@ -17,10 +18,7 @@ static uint64_t seed;
 
 static inline uint64_t below(uint64_t limit)
 {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed % limit;
+    return random_next(&seed) % limit;
 }
 
 /* ---- a CPU ---- */

@@ -8,15 +8,13 @@
 #include <string.h>
 
 #include "recorder/event.h"
+#include "tests/unit/random.h"
 
-static uint64_t seed = 88172645463325252ull;
+static uint64_t seed = RANDOM_SEED;
 
 static uint64_t rnd(void)
 {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed;
+    return random_next(&seed);
 }
 
 static void random_sync(struct sync_point *s)
