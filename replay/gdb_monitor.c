@@ -36,6 +36,9 @@ static void put_place(const struct timeline *t, struct bytes *out)
         gdb_put_text(out, " + %llu", (unsigned long long)t->steps);
     else if (!p->cpu.at_sync)
         gdb_put_text(out, " and some instructions");
+    if (t->changed)
+        gdb_put_text(out, ", changed at sync point %llu",
+                     (unsigned long long)t->here->mark.ordinal);
     gdb_put_text(out, ", rip %#llx %s, %u %% of the recording\n", (unsigned long long)rip, symbol,
                  player_progress(p));
 }
@@ -105,6 +108,9 @@ static int do_snapshot(struct timeline *t, const char *rest, struct bytes *out, 
     if (*rest && !snapshot_name_valid(rest))
         return err_set(e, STATUS_USAGE, "a name has up to %u letters, digits, '.', '_', '+' or '-'",
                        SNAPSHOT_NAME_MAX);
+    if (t->changed)
+        return err_set(e, STATUS_ERROR,
+                       "this is not what was recorded: go back before the change first");
     if (!p->cpu.at_sync || !p->cpu.ordinal)
         return err_set(e, STATUS_ERROR, "a snapshot can be at a sync point only; monitor seek %llu",
                        (unsigned long long)(p->cpu.ordinal ? p->cpu.ordinal : 1));

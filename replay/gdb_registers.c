@@ -252,6 +252,77 @@ void gdb_register_put(struct bytes *out, const struct vcpu_state *state, unsigne
     put_one(out, &v, &table[number]);
 }
 
+/* The other way round: what a view computes goes to where it comes from. */
+static void state_of(struct vcpu_state *state, const struct view *v)
+{
+    const uint64_t resume_flag = state->regs.rflags & RFLAGS_RF;
+
+    *state = v->state;
+    state->regs.rflags = (v->rflags & ~RFLAGS_RF) | resume_flag;
+    state->fpu.ftwx = 0;
+    for (unsigned i = 0; i < 8; i++)
+        state->fpu.ftwx |= (uint8_t)((v->tags >> (2 * i) & 3) != 3) << i;
+    for (unsigned i = 0; i < msr_state_count; i++)
+        if (msr_state_list[i] == MSR_KERNEL_GS_BASE)
+            state->msrs[i] = v->kernel_gs_base;
+}
+
+static bool is_selector(const struct reg *r)
+{
+    return r->width == sizeof(uint16_t) && r->size == 4 && r->feature == &core &&
+           !strcmp(r->type, "int32");
+}
+
+static int set_one(struct view *v, const struct reg *r, const uint8_t *data, struct err *e)
+{
+    uint8_t *to = (uint8_t *)v + r->offset;
+    const size_t len = r->width < r->size ? r->width : r->size;
+
+    if (is_selector(r) && memcmp(to, data, len) != 0)
+        return err_set(e, STATUS_ERROR, "%s cannot be changed: its descriptor is not gdb's to load",
+                       r->name);
+    memcpy(to, data, len);
+    return 0;
+}
+
+int gdb_register_set(struct vcpu_state *state, unsigned number, const struct bytes *data,
+                     struct err *e)
+{
+    const struct reg *r = &table[number];
+    struct view v;
+
+    assert(number < gdb_register_count);
+    if (data->len != r->size)
+        return err_set(e, STATUS_ERROR, "%s has %u bytes, not %zu", r->name, r->size, data->len);
+    view_of(&v, state);
+    if (set_one(&v, r, data->data, e) < 0)
+        return -1;
+    state_of(state, &v);
+    return 0;
+}
+
+int gdb_registers_set(struct vcpu_state *state, const struct bytes *data, struct err *e)
+{
+    const uint8_t *from = data->data;
+    size_t left = data->len;
+    struct view v;
+
+    view_of(&v, state);
+    for (unsigned i = 0; i < gdb_register_count; i++) {
+        const struct reg *r = &table[i];
+        if (left < r->size)
+            return err_set(e, STATUS_ERROR, "these are not all registers");
+        if (set_one(&v, r, from, e) < 0)
+            return -1;
+        from += r->size;
+        left -= r->size;
+    }
+    if (left)
+        return err_set(e, STATUS_ERROR, "these are more than all registers");
+    state_of(state, &v);
+    return 0;
+}
+
 void gdb_registers_xml(struct bytes *out)
 {
     const struct feature *feature = NULL;

@@ -78,13 +78,11 @@ static int resume(struct gdb_session *s, const struct gdb_watcher *w, unsigned c
     }
 }
 
-static void say_divergence(struct gdb_session *s, const struct err *e)
+static void say(struct gdb_session *s, const char *sentence)
 {
     struct bytes text = {0};
 
-    gdb_put_text(&text, "dittovm: %s\n",
-                 e->text[0] ? e->text
-                            : "the replay is not the recording from here on; it goes no further");
+    gdb_put_text(&text, "dittovm: %s\n", sentence);
     gdb_console(s, text.data, text.len);
     bytes_free(&text);
 }
@@ -115,6 +113,9 @@ void gdb_run(struct gdb_session *s, unsigned cpu, enum gdb_resume how)
     s->stop = stop;
     s->cpu = s->run_cpu = stop.cpu;
     if (stop.reason == GDB_STOP_DIVERGED)
-        say_divergence(s, &e);
+        say(s, e.text[0] ? e.text
+                         : "the replay is not the recording from here on; it goes no further");
+    if (stop.note[0])
+        say(s, stop.note);
     gdb_stop_reply(s);
 }

@@ -98,6 +98,48 @@ static void read_memory(struct gdb_session *s, const char *p)
         gdb_put_hex(&s->out, data, got < want ? got : want);
 }
 
+/* P: one register, NUMBER=VALUE; G: all of them. */
+static void write_registers(struct gdb_session *s, const char *p)
+{
+    const bool all = s->link.packet[0] == 'G';
+    struct vcpu_state state;
+    struct err e = {.text = ""};
+    struct bytes data = {0};
+    uint64_t number = 0;
+
+    if ((!all && (!gdb_hex_number(&p, &number) || !gdb_take(&p, "="))) || !gdb_unhex(&data, p) ||
+        number >= gdb_register_count)
+        gdb_reply(s, GDB_ERROR_MALFORMED);
+    else if (s->t->ops->state(s->t, s->cpu, &state, &e) < 0 ||
+             (all ? gdb_registers_set(&state, &data, &e)
+                  : gdb_register_set(&state, (unsigned)number, &data, &e)) < 0 ||
+             s->t->ops->set_state(s->t, s->cpu, &state, &e) < 0)
+        gdb_reply_error(s, e.text);
+    else
+        gdb_reply(s, "OK");
+    bytes_free(&data);
+}
+
+/* M ADDRESS,LENGTH:BYTES. The same in binary, X, is left out: gdb then takes this one. */
+static void write_memory(struct gdb_session *s, const char *p)
+{
+    struct err e = {.text = ""};
+    struct bytes data = {0};
+    uint64_t address, len;
+
+    if (!gdb_hex_number(&p, &address) || !gdb_take(&p, ",") || !gdb_hex_number(&p, &len) ||
+        !gdb_take(&p, ":") || !gdb_unhex(&data, p) || data.len != len ||
+        (len && address + len - 1 < address))
+        gdb_reply(s, GDB_ERROR_MALFORMED);
+    else if (len &&
+             (s->physical ? s->t->ops->write_physical(s->t, address, data.data, data.len, &e)
+                          : s->t->ops->write(s->t, s->cpu, address, data.data, data.len, &e)) < 0)
+        gdb_reply_error(s, e.text);
+    else
+        gdb_reply(s, "OK");
+    bytes_free(&data);
+}
+
 static void select_thread(struct gdb_session *s, const char *p)
 {
     unsigned *cpu = *p == 'g' ? &s->cpu : *p == 'c' ? &s->run_cpu : NULL;
@@ -183,9 +225,10 @@ static void handle(struct gdb_session *s, const char *p)
         break;
     case 'G':
     case 'P':
+        write_registers(s, p + 1);
+        break;
     case 'M':
-    case 'X':
-        gdb_reply_error(s, "a replay is what was recorded: registers and memory cannot be changed");
+        write_memory(s, p + 1);
         break;
     case 'Z':
     case 'z':

@@ -14,8 +14,9 @@ enum gdb_end {
 /*
  * One session of a gdb that is connected to fd (a socket, or the port of gdb_accept(); made
  * non-blocking, and stays the caller's). Nothing that the client asks for changes the target but
- * resume(), monitor() and breakpoints; those left are taken away at the end. SIGPIPE must be
- * ignored. Returns an enum gdb_end, or -1 when the host refused something before the session.
+ * resume(), monitor(), writes (that the target may refuse) and breakpoints; those left are taken
+ * away at the end. SIGPIPE must be ignored. Returns an enum gdb_end, or -1 when the host refused
+ * something before the session.
  */
 int gdb_serve(struct gdb_target *t, int fd, struct err *e);
 

@@ -35,6 +35,7 @@ struct gdb_stop {
         GDB_STOP_LOG_END,
         GDB_STOP_DIVERGED, /* the err that resume() was given may hold a sentence for the user */
     } reason;
+    char note[320]; /* a sentence for the user's console; "": there is nothing to say */
     unsigned cpu;
     uint64_t watch_va;
     enum gdb_breakpoint_kind watch_kind;
@@ -50,6 +51,15 @@ struct gdb_target_ops {
     /* Bytes done: all up to the first that is not there. Read by the CPU's page tables. */
     size_t (*read)(struct gdb_target *t, unsigned cpu, uint64_t va, void *data, size_t len);
     size_t (*read_physical)(struct gdb_target *t, uint64_t gpa, void *data, size_t len);
+    /* Change what is debugged: the registers that gdb knows, in a state that was just read; memory,
+     * as it is read, all of it or nothing. -1: *e says why not, for one that nothing can be
+     * changed. */
+    int (*set_state)(struct gdb_target *t, unsigned cpu, const struct vcpu_state *state,
+                     struct err *e);
+    int (*write)(struct gdb_target *t, unsigned cpu, uint64_t va, const void *data, size_t len,
+                 struct err *e);
+    int (*write_physical)(struct gdb_target *t, uint64_t gpa, const void *data, size_t len,
+                          struct err *e);
     /* For all CPUs. Each is inserted once, and removed only when it is there. len: of a watched
      * range, 1 to GDB_WATCH_MAX, which does not wrap around; 1 for breakpoints. */
     int (*insert)(struct gdb_target *t, enum gdb_breakpoint_kind kind, uint64_t va, unsigned len,

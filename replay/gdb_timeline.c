@@ -1,8 +1,12 @@
 #include "replay/gdb_timeline.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "mmu/walk.h"
+#include "replay/divergence.h"
+#include "vmm/watchpoint.h"
 
 /* A breakpoint of gdb's. */
 struct gdb_stop_point {
@@ -58,6 +62,79 @@ static size_t read_physical(struct gdb_target *t, uint64_t gpa, void *data, size
         ((uint8_t *)data)[done] = *at;
     }
     return done;
+}
+
+/* ---- changing ---- */
+
+static int change(struct gdb_target *t, struct err *e)
+{
+    if (!gdb_timeline_of(t)->may_change)
+        return err_set(e, STATUS_ERROR,
+                       "a replay is what was recorded: registers and memory cannot be changed "
+                       "(replay --gdb --diverge shows what would come of it)");
+    return timeline_change(timeline_of(t), e);
+}
+
+static int set_state(struct gdb_target *t, unsigned cpu, const struct vcpu_state *to, struct err *e)
+{
+    struct vcpu *vcpu = vcpu_of(t);
+
+    (void)cpu;
+    if (change(t, e) < 0 || player_finish_exit(timeline_of(t)->player, e) < 0 ||
+        vcpu_state_set(vcpu, to, e) < 0)
+        return -1;
+    return vcpu_complete(vcpu, e); /* for what KVM says in kvm_run about interrupts */
+}
+
+/* All of it, or nothing. cr3: NULL for physical addresses. */
+static int write_memory(struct gdb_target *t, const uint64_t *cr3, uint64_t va, const uint8_t *data,
+                        size_t len, struct err *e)
+{
+    struct timeline *timeline = timeline_of(t);
+    const struct guest_memory *m = &timeline->player->vm.memory;
+
+    for (unsigned pass = 0; pass < 2; pass++) {
+        for (size_t done = 0, n; done < len; done += n) {
+            struct translation to = {.gpa = va + done};
+            n = PAGE_BYTES - ((va + done) & (PAGE_BYTES - 1));
+            n = n < len - done ? n : len - done;
+            void *at = !cr3 || walk(m, *cr3, va + done, &to) ? guest_memory_at(m, to.gpa, n) : NULL;
+            if (!at)
+                return err_set(e, STATUS_ERROR, "there is no memory at %#llx",
+                               (unsigned long long)(va + done));
+            if (pass == 1) {
+                guest_memory_mark(m, at, n);
+                memcpy(at, data + done, n);
+            }
+        }
+        if (pass == 0 && change(t, e) < 0)
+            return -1;
+    }
+    watchpoints_see(&timeline->player->cpu.stops);
+    return 0;
+}
+
+static int write_virtual(struct gdb_target *t, unsigned cpu, uint64_t va, const void *data,
+                         size_t len, struct err *e)
+{
+    struct kvm_sregs sregs;
+    uint64_t cr3;
+
+    (void)cpu;
+    /* What an exit is still to write comes first. */
+    if (player_finish_exit(timeline_of(t)->player, e) < 0)
+        return -1;
+    vcpu_get_sregs(vcpu_of(t), &sregs);
+    cr3 = sregs.cr3;
+    return write_memory(t, &cr3, va, data, len, e);
+}
+
+static int write_physical(struct gdb_target *t, uint64_t gpa, const void *data, size_t len,
+                          struct err *e)
+{
+    if (player_finish_exit(timeline_of(t)->player, e) < 0)
+        return -1;
+    return write_memory(t, NULL, gpa, data, len, e);
 }
 
 /* ---- breakpoints ---- */
@@ -130,6 +207,30 @@ static int remove_point(struct gdb_target *t, enum gdb_breakpoint_kind kind, uin
 
 /* ---- running ---- */
 
+/* What a change has come to. */
+static void note_divergence(const struct player *p, struct gdb_stop *stop)
+{
+    const struct sync_point *got = &p->divergence.got, *expected = &p->divergence.expected;
+    char is[80], was[80], how[120] = "what it puts out is something else";
+    unsigned reg = 0;
+
+    sync_point_format(got, is, sizeof is);
+    sync_point_format(expected, was, sizeof was);
+    while (reg < REG_COUNT && got->regs[reg] == expected->regs[reg])
+        reg++;
+    if (got->regs[REGISTER_RIP] != expected->regs[REGISTER_RIP] || strcmp(is, was) != 0)
+        snprintf(how, sizeof how, "recorded: %s at rip %#llx", was,
+                 (unsigned long long)expected->regs[REGISTER_RIP]);
+    else if (reg < REG_COUNT)
+        snprintf(how, sizeof how, "%s is %#llx, recorded: %#llx", reg_names[reg],
+                 (unsigned long long)got->regs[reg], (unsigned long long)expected->regs[reg]);
+    snprintf(stop->note, sizeof stop->note,
+             "what was changed leads away from the recording at sync point %llu: %s at rip %#llx; "
+             "%s. From here it can only go back",
+             (unsigned long long)p->divergence.ordinal, is,
+             (unsigned long long)got->regs[REGISTER_RIP], how);
+}
+
 static int resume(struct gdb_target *t, unsigned cpu, enum gdb_resume how, struct gdb_stop *stop,
                   struct err *e)
 {
@@ -140,8 +241,12 @@ static int resume(struct gdb_target *t, unsigned cpu, enum gdb_resume how, struc
         [GDB_REVERSE_CONTINUE] = timeline_reverse_continue,
     };
     struct gdb_timeline *g = gdb_timeline_of(t);
+    const bool changed = g->timeline->changed;
 
     *stop = (struct gdb_stop){.cpu = cpu};
+    if (changed && (how == GDB_REVERSE_STEP || how == GDB_REVERSE_CONTINUE))
+        snprintf(stop->note, sizeof stop->note,
+                 "what was changed is undone; this is what was recorded");
     switch (run[how](g->timeline, e)) {
     case TIMELINE_THERE:
         stop->reason = GDB_STOP_STEP;
@@ -168,7 +273,12 @@ static int resume(struct gdb_target *t, unsigned cpu, enum gdb_resume how, struc
         stop->reason = GDB_STOP_LOG_END;
         return 0;
     case TIMELINE_DIVERGED:
-        stop->reason = GDB_STOP_DIVERGED;
+        stop->reason = changed ? GDB_STOP_STEP : GDB_STOP_DIVERGED;
+        if (changed)
+            note_divergence(g->timeline->player, stop);
+        return 0;
+    case TIMELINE_UNDONE:
+        stop->reason = GDB_STOP_STEP;
         return 0;
     case TIMELINE_FAILED:
         break;
@@ -190,6 +300,9 @@ static const struct gdb_target_ops ops = {
     .state = state,
     .read = read_virtual,
     .read_physical = read_physical,
+    .set_state = set_state,
+    .write = write_virtual,
+    .write_physical = write_physical,
     .insert = insert,
     .remove = remove_point,
     .resume = resume,

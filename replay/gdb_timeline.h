@@ -9,6 +9,7 @@ struct gdb_timeline {
     struct gdb_target target; /* its first member */
     struct timeline *timeline;
     struct gdb_stop_point *points; /* breakpoints that gdb has set */
+    bool may_change;               /* registers and memory: timeline_change() */
 };
 
 void gdb_timeline_init(struct gdb_timeline *g, struct timeline *t);

@@ -271,6 +271,8 @@ static int compare_digest(struct player *p, const struct state_digest *expected,
 {
     struct vcpu_state state;
 
+    if (p->changed)
+        return 0;
     if (vcpu_complete(&p->cpu.vcpu, e) < 0 || vcpu_state_get(&p->cpu.vcpu, &state, e) < 0)
         return -1;
     struct state_digest got = {

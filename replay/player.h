@@ -47,7 +47,8 @@ struct divergence {
     unsigned input_len;
     struct state_digest digest_expected, digest_got;
     bool digest_cpu_only; /* no memory digest was taken */
-    uint64_t passes[FINGERPRINT_PARTS]; /* of a forced point that was missed: struct landing_stats */
+    uint64_t
+        passes[FINGERPRINT_PARTS]; /* of a forced point that was missed: struct landing_stats */
 };
 
 struct player_stats {
@@ -102,6 +103,7 @@ struct player {
     void *console_opaque;
     struct player_follower *follower; /* NULL: nobody */
     bool dlab, loopback; /* of the UART at the console port: they tell data from divisor */
+    bool changed;        /* memory or registers, by a user: digests are not compared */
     volatile bool interrupted;
     const volatile bool *pause; /* stops at the next sync point when set; NULL: nobody will */
 };

@@ -201,6 +201,7 @@ struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err 
     struct player *p = t->player;
     struct checkpoint *c = calloc(1, sizeof *c);
 
+    assert(!t->changed);
     if (!c) {
         err_set(e, STATUS_ERROR, "out of memory");
         return NULL;
@@ -241,7 +242,7 @@ struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err 
 int timeline_restore(struct timeline *t, struct checkpoint *c, struct err *e)
 {
     /* An instruction that is half done writes its result before memory is restored. */
-    if (t->here == c && t->steps == 0)
+    if (t->here == c && t->steps == 0 && !t->changed)
         return 0;
     if (player_finish_exit(t->player, e) < 0 ||
         page_history_restore(&t->history, &c->moment, e) < 0 ||
@@ -249,6 +250,7 @@ int timeline_restore(struct timeline *t, struct checkpoint *c, struct err *e)
         return -1;
     t->here = c;
     t->steps = 0;
+    t->changed = t->player->changed = false;
     t->at_ns = c->at_ns;
     t->ran_ns = host_now_ns();
     return 0;
@@ -313,8 +315,12 @@ static void pass(struct timeline *t, uint64_t steps)
 
 struct checkpoint *timeline_checkpoint(struct timeline *t, struct err *e)
 {
-    struct checkpoint *c = t->steps == 0 ? t->here : timeline_mark(t, t->steps, e);
+    struct checkpoint *c = NULL;
 
+    if (t->changed)
+        err_set(e, STATUS_ERROR, "this is not what was recorded: go back before the change first");
+    else
+        c = t->steps == 0 ? t->here : timeline_mark(t, t->steps, e);
     if (c && !c->number)
         c->number = ++t->numbered;
     return c;
@@ -577,6 +583,8 @@ enum timeline_stop timeline_continue(struct timeline *t, struct err *e)
     enum timeline_stop stop = TIMELINE_THERE;
     struct kvm_sregs sregs;
 
+    if (t->changed)
+        return timeline_go_changed(t, false, e);
     vcpu_get_sregs(&p->cpu.vcpu, &sregs);
     if (breakpoints_look(&p->cpu.stops, p->cpu.vcpu.regs, &sregs))
         stop = timeline_step_watching(t, e);
@@ -585,7 +593,8 @@ enum timeline_stop timeline_continue(struct timeline *t, struct err *e)
 
 enum timeline_stop timeline_step(struct timeline *t, struct err *e)
 {
-    return settle(t, timeline_step_watching(t, e), e);
+    return t->changed ? timeline_go_changed(t, true, e)
+                      : settle(t, timeline_step_watching(t, e), e);
 }
 
 enum timeline_stop timeline_seek(struct timeline *t, uint64_t ordinal, struct err *e)
@@ -593,7 +602,7 @@ enum timeline_stop timeline_seek(struct timeline *t, uint64_t ordinal, struct er
     struct player *p = t->player;
     struct timeline_stops stops;
 
-    if (timeline_bring_in(t, ordinal, e) < 0)
+    if (timeline_undo(t, e) == TIMELINE_FAILED || timeline_bring_in(t, ordinal, e) < 0)
         return TIMELINE_FAILED;
     struct checkpoint *const from = last_before(t, ordinal);
     const bool ahead = from == t->here && p->cpu.ordinal < ordinal;

@@ -37,6 +37,7 @@ enum timeline_stop {
     TIMELINE_BEGIN,       /* the beginning of the recording */
     TIMELINE_END,         /* its end */
     TIMELINE_DIVERGED,    /* player.divergence says how */
+    TIMELINE_UNDONE,      /* where something was changed, before that: timeline_change() */
     TIMELINE_FAILED,
 };
 
@@ -53,6 +54,8 @@ struct timeline {
     uint64_t at_ns;                  /* of replaying, to where we are */
     uint64_t ran_ns;                 /* when at_ns was last added to */
     const struct checkpoint *target; /* where timeline_run() is to stop, if it comes there */
+    bool changed;                    /* at *here, and the player is that which came of it */
+    bool moved;                      /* since then */
     bool keep_all;         /* checkpoints are being used: none is dropped for the budget */
     uint64_t passes;       /* of the target's place, its own included, on the way to it */
     uint64_t numbered;     /* checkpoints that the user asked for */
@@ -81,13 +84,25 @@ enum timeline_stop timeline_reverse_continue(struct timeline *t, struct err *e);
 enum timeline_stop timeline_step(struct timeline *t, struct err *e);
 enum timeline_stop timeline_reverse_step(struct timeline *t, struct err *e);
 
-/* Remember this place; NULL when that failed. It stays the timeline's. */
+/*
+ * Before registers or memory are changed where we stand (memory: see guest_memory_mark()). From
+ * then on it is a "what if": going forwards, the recording's events are played on until it fits no
+ * more, which is TIMELINE_DIVERGED, where it stays. No checkpoint is made in it. Going back or
+ * seeking undoes the change first; to reverse steps from where it has gone on to, that is all there
+ * is (TIMELINE_UNDONE): what is before the change is the recording's.
+ */
+int timeline_change(struct timeline *t, struct err *e);
+/* Back to before the change, if there is one; TIMELINE_UNDONE when it had gone on. */
+enum timeline_stop timeline_undo(struct timeline *t, struct err *e);
+
+/* Remember this place, which is one of the recording; NULL when that failed. It stays the
+ * timeline's. */
 struct checkpoint *timeline_checkpoint(struct timeline *t, struct err *e);
 
 /* Async-signal-safe, from any thread. */
 void timeline_interrupt(struct timeline *t);
 
-/* ---- inside: timeline.c and timeline_back.c ---- */
+/* ---- inside: timeline.c, timeline_back.c and what_if.c ---- */
 
 /* What passes are counted down from. */
 #define COUNT_MAX (1ull << 62)
@@ -100,6 +115,8 @@ struct timeline_stops {
 int timeline_detach(struct timeline *t, struct timeline_stops *stops, struct err *e);
 void timeline_attach(struct timeline *t, const struct timeline_stops *stops);
 
+/* Forwards, one step or to the next breakpoint, after timeline_change(). */
+enum timeline_stop timeline_go_changed(struct timeline *t, bool once, struct err *e);
 /* One step, after which changed memory that is watched is TIMELINE_BREAKPOINT. */
 enum timeline_stop timeline_step_watching(struct timeline *t, struct err *e);
 /* A checkpoint here. steps: as in struct checkpoint. */

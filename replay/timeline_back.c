@@ -179,8 +179,12 @@ static enum timeline_stop reverse_step(struct timeline *t, struct err *e)
 
 enum timeline_stop timeline_reverse_step(struct timeline *t, struct err *e)
 {
+    enum timeline_stop stop = timeline_undo(t, e);
+
+    if (stop != TIMELINE_THERE)
+        return stop;
     timeline_keep_all(t, true);
-    enum timeline_stop stop = reverse_step(t, e);
+    stop = reverse_step(t, e);
     timeline_keep_all(t, false);
     return stop;
 }
@@ -340,8 +344,14 @@ static enum timeline_stop reverse_continue(struct timeline *t, struct err *e)
 
 enum timeline_stop timeline_reverse_continue(struct timeline *t, struct err *e)
 {
+    enum timeline_stop stop = timeline_undo(t, e);
+
+    if (stop == TIMELINE_FAILED)
+        return stop;
+    if (stop == TIMELINE_UNDONE && at_breakpoint(t))
+        return TIMELINE_BREAKPOINT;
     timeline_keep_all(t, true);
-    enum timeline_stop stop = reverse_continue(t, e);
+    stop = reverse_continue(t, e);
     timeline_keep_all(t, false);
     return stop;
 }

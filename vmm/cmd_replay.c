@@ -23,7 +23,7 @@ struct replay_options {
     const char *recording; /* as it was given */
     struct snapshot_place place;
     uint64_t until;
-    bool quiet, json, landings;
+    bool quiet, json, landings, diverge;
     const struct clock_ops *clock;
     const char *gdb;            /* where it is waited for; NULL: no gdb */
     uint64_t checkpoint_memory; /* bytes */
@@ -45,6 +45,9 @@ static const char replay_help[] =
     "      --clock NAME how forced points are found: auto (default), pmu, landmark or step\n"
     "      --landings   say what finding the forced points has cost, and note it in REC\n"
     "      --gdb[=WHERE] wait for gdb on this machine's port WHERE (default 1234) or on unix:PATH\n"
+    "      --diverge    let gdb change registers and memory: what follows is played with the "
+    "recorded\n"
+    "                   events until it no longer fits to them; going back undoes it\n"
     "      --checkpoint-memory SIZE\n"
     "                   memory for going back, with --gdb (default 256M)\n"
     "  -q, --quiet      do not show the machine's output\n"
@@ -79,6 +82,9 @@ static int parse_one(struct replay_options *o, int option, char **argv, struct e
     case 'g':
         o->gdb = optarg ? optarg : GDB_DEFAULT_PORT;
         return 0;
+    case 'd':
+        o->diverge = true;
+        return 0;
     case 'm':
         if (parse_size(optarg, &o->checkpoint_memory) < 0 || o->checkpoint_memory < 16 << 20)
             return err_set(e, STATUS_USAGE, "--checkpoint-memory takes 16M or more, not '%s'",
@@ -107,6 +113,7 @@ static int parse(struct replay_options *o, int argc, char **argv, struct err *e)
         {"landings", no_argument, NULL, 'l'},
         {"clock", required_argument, NULL, 'c'},
         {"gdb", optional_argument, NULL, 'g'},
+        {"diverge", no_argument, NULL, 'd'},
         {"checkpoint-memory", required_argument, NULL, 'm'},
         {0},
     };
@@ -257,6 +264,7 @@ static int serve_gdb(struct timeline *t, const struct replay_options *o, struct 
         return -1;
     gdb_timeline_init(&g, t);
     g.target.quit = &quit;
+    g.may_change = o->diverge;
     say_how(o, &listener);
     while (end >= 0 && end != GDB_KILLED && end != GDB_QUIT) {
         if (gdb_accept(&listener, &quit, &client, e) < 0)
@@ -266,6 +274,9 @@ static int serve_gdb(struct timeline *t, const struct replay_options *o, struct 
         else {
             end = gdb_serve(&g.target, client, e);
             close(client);
+            /* The next one finds what was recorded. */
+            if (end >= 0 && timeline_undo(t, e) == TIMELINE_FAILED)
+                end = -1;
         }
     }
     gdb_timeline_close(&g);
@@ -323,6 +334,8 @@ static int replay_with(const struct invocation *inv, int argc, char **argv, bool
         return -1;
     if (o.gdb && !show)
         return err_set(e, STATUS_USAGE, "verify takes no --gdb; dittovm replay does");
+    if (o.diverge && !o.gdb)
+        return err_set(e, STATUS_USAGE, "--diverge goes with --gdb");
     if (o.landings && o.place.name[0])
         return err_set(e, STATUS_USAGE, "--landings is of a whole recording; give it without @%s",
                        o.place.name);

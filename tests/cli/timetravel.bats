@@ -26,10 +26,10 @@ travel() {
     [ "$(grep -c '^ok' travel.out)" -ge 6 ]
 }
 
-# serve RECORDING: replays it under gdb; its address is in $address.
+# serve ARGUMENT...: replays a recording under gdb; its address is in $address.
 serve() {
     command -v gdb >/dev/null || skip "gdb is not installed"
-    bounded 280 "$DITTO" replay --gdb=unix:"$PWD/socket" "$1" 2>serve.err </dev/null 3>&- &
+    bounded 280 "$DITTO" replay --gdb=unix:"$PWD/socket" "$@" 2>serve.err </dev/null 3>&- &
     await_gdb_server
 }
 
@@ -98,6 +98,32 @@ debug() {
     # Before that it was written once more, at the start; and not at all before.
     [[ $output == *'$3 = 0'*'No more reverse-execution history'* ]]
     [[ $output != *diverged* ]]
+}
+
+@test "what if the word had not been overwritten: a change, what comes of it, and back" {
+    "$DITTO" run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf" >run.out 2>run.err </dev/null
+    symbols=$BUILD/guests/corrupt.elf
+    serve --diverge c.ditto
+    debug continue 'p ((unsigned long *)&shared)[512]' 'watch ((unsigned long *)&shared)[512]' \
+        reverse-continue delete 'p $rdi' 'p $rdi = 511' 'monitor when' continue \
+        'p ((unsigned long *)&shared)[512]' 'monitor when' 'monitor checkpoint' continue reverse-stepi \
+        'p $rdi' 'monitor when' 'set var ((unsigned long *)&shared)[512] = 7' \
+        'p ((unsigned long *)&shared)[512]' stepi 'monitor snapshot' 'set var $rax = 12345' 'p $rax' \
+        'monitor seek 3' continue 'p ((unsigned long *)&shared)[512]' kill
+    [ "$status" = 0 ]
+    wait "$server"
+    # It goes on to the report of what it has found, which is not what was recorded.
+    [[ $output == *'$2 = 512'*'$3 = 511'*', changed at sync point'*'leads away from the recording at sync point '*' is 0x'*', recorded: 0x'*'$4 = 1000'* ]]
+    [ "$(grep -c 'leads away from the recording' <<<"$output")" = 2 ]
+    [ "$(grep -c 'this is not what was recorded: go back' <<<"$output")" = 2 ]
+    [[ $output == *'what was changed is undone'*'$5 = 512'* ]]
+    [[ $output == *'$6 = 7'*'$7 = 12345'* ]]
+    # And then it is what it was.
+    [ "$(sed -n 's/^\$[18] = //p' <<<"$output" | sort -u | wc -l)" = 1 ]
+    [[ $output != *diverged* ]]
+    "$DITTO" verify c.ditto </dev/null
+    ditto 2 replay --diverge c.ditto
+    one_error '--diverge goes with --gdb'
 }
 
 @test "watched memory in Linux stops behind each change, and before it on the way back" {

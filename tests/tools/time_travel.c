@@ -1,7 +1,8 @@
 /*
  * Time travel in a recording, at random: from many places N steps forwards and back must lead to
- * the same registers and memory; seeking, breakpoints forwards and backwards must agree. The
- * recording's snapshots must be what playing to them leads to. Writes TAP.
+ * the same registers and memory; seeking, breakpoints forwards and backwards must agree. What was
+ * changed and has gone astray must leave nothing behind when it is undone. The recording's
+ * snapshots must be what playing to them leads to. Writes TAP.
  *
  * usage: time_travel REC SEED ROUNDS [MAX_STEPS [BUDGET_MIB]]
  */
@@ -114,6 +115,50 @@ static void back_and_there(void)
        1, &from, &to, ns);
 }
 
+/* Change a register and some memory, code and stack among it, go on with that for n steps or to
+ * where it ends, and come back, in one of three ways. */
+static void astray(unsigned way, uint64_t n)
+{
+    struct err e = {0};
+    const struct look from = look();
+    const uint64_t began = host_now_ns(), bytes = timeline.history.bytes;
+    const struct guest_memory *m = &player.vm.memory;
+    struct vcpu_state state;
+    enum timeline_stop stop = TIMELINE_THERE;
+
+    if (timeline_change(&timeline, &e) < 0 || vcpu_state_get(&player.cpu.vcpu, &state, &e) < 0)
+        fail(e.text);
+    state.regs.rbx ^= 1ull << rand() % 64;
+    state.regs.r12 = (uint64_t)rand();
+    if (vcpu_state_set(&player.cpu.vcpu, &state, &e) < 0)
+        fail(e.text);
+    for (unsigned i = 0; i < 20; i++) {
+        uint8_t *at = m->host + (uint64_t)rand() % m->size;
+        guest_memory_mark(m, at, 1);
+        *at ^= 0x5a;
+    }
+    const struct look changed = look();
+    for (uint64_t i = 0; i < n && stop == TIMELINE_THERE; i++)
+        stop = timeline_step(&timeline, &e);
+    if (stop == TIMELINE_THERE && n)
+        stop = timeline_continue(&timeline, &e);
+    if (stop == TIMELINE_FAILED)
+        printf("# %s\n", e.text); /* KVM may give up on nonsense */
+    if (n && timeline_checkpoint(&timeline, &e))
+        fail("a checkpoint was made of what was not recorded");
+    if (way == 0) {
+        expect(timeline_reverse_step(&timeline, &e), TIMELINE_UNDONE, &e);
+    } else if (way == 1) {
+        expect(timeline_undo(&timeline, &e), n ? TIMELINE_UNDONE : TIMELINE_THERE, &e);
+    } else {
+        expect(timeline_seek(&timeline, from.ordinal, &e), TIMELINE_THERE, &e);
+    }
+    const struct look to = look();
+    ok(same(&from, &to) && changed.memory != from.memory && changed.cpu != from.cpu &&
+           timeline.history.bytes == bytes,
+       "changed, astray and undone, steps", n, &from, &to, host_now_ns() - began);
+}
+
 /* Every snapshot is gone to at once, and then played to, from the one before it. Steps back from it
  * come from before it, too. */
 static void visit_snapshots(void)
@@ -183,6 +228,9 @@ int main(int argc, char **argv)
                (double)(host_now_ns() - began) / 1e6);
         for (uint64_t n = 1; n <= most; n *= 10)
             there_and_back(n);
+        expect(timeline_seek(&timeline, ordinal, &e), TIMELINE_THERE, &e);
+        for (unsigned way = 0; way < 3; way++)
+            astray(way, way == 1 ? 0 : (uint64_t)rand() % 50 + 1);
         back_and_there();
     }
     /* What follows is as if nothing had happened: everything is compared up to the end. */

@@ -31,8 +31,13 @@ struct fake {
         unsigned len;
     } breaks[FAKE_BREAKS];
     atomic_bool interrupted;
-    bool endless;        /* continuing never ends but by an interrupt */
-    bool broken;         /* everything fails */
+    bool endless;  /* continuing never ends but by an interrupt */
+    bool broken;   /* everything fails */
+    bool writable; /* registers and the data can be changed: to these */
+    struct vcpu_state written_state;
+    uint8_t written[64];
+    uint64_t written_at;
+    size_t written_len;
     uint64_t diverge_at; /* 0: nowhere */
     unsigned resumes, interrupts, monitors;
 };
@@ -111,6 +116,36 @@ static inline size_t fake_read_physical(struct gdb_target *t, uint64_t gpa, void
     if (gpa >= 65536)
         return 0;
     return fake_read(t, 0, FAKE_DATA + gpa, data, len);
+}
+
+static inline int fake_set_state(struct gdb_target *t, unsigned cpu, const struct vcpu_state *state,
+                                 struct err *e)
+{
+    (void)cpu;
+    if (!fake_of(t)->writable)
+        return err_set(e, STATUS_ERROR, "the fake's registers cannot be changed");
+    fake_of(t)->written_state = *state;
+    return 0;
+}
+
+static inline int fake_write(struct gdb_target *t, unsigned cpu, uint64_t va, const void *data,
+                             size_t len, struct err *e)
+{
+    struct fake *f = fake_of(t);
+
+    (void)cpu;
+    if (!f->writable || len > sizeof f->written)
+        return err_set(e, STATUS_ERROR, "the fake's memory cannot be changed");
+    memcpy(f->written, data, len);
+    f->written_at = va;
+    f->written_len = len;
+    return 0;
+}
+
+static inline int fake_write_physical(struct gdb_target *t, uint64_t gpa, const void *data,
+                                      size_t len, struct err *e)
+{
+    return fake_write(t, 0, FAKE_DATA + gpa, data, len, e);
 }
 
 static inline int fake_insert(struct gdb_target *t, enum gdb_breakpoint_kind kind, uint64_t va,
@@ -249,6 +284,9 @@ static const struct gdb_target_ops fake_ops = {
     .state = fake_state,
     .read = fake_read,
     .read_physical = fake_read_physical,
+    .set_state = fake_set_state,
+    .write = fake_write,
+    .write_physical = fake_write_physical,
     .insert = fake_insert,
     .remove = fake_remove,
     .resume = fake_resume,

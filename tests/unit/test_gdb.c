@@ -172,13 +172,56 @@ static void nothing_can_be_changed(void **state)
     (void)state;
     struct client *c = client_open();
     assert_error(c, "P0=0100000000000000", "cannot be changed");
-    assert_error(c, "G00", "cannot be changed");
     assert_error(c, "M403000,1:00", "cannot be changed");
-    assert_error(c, "X403000,0:", "cannot be changed");
+    assert_reply(c, "X403000,0:", "");
     assert_error(c, "c401000", "elsewhere");
     assert_error(c, "S05;401000", "elsewhere");
     assert_reply(c, "m403000,1", "00");
     client_close(c, NULL);
+}
+
+/* Where the target lets it be. */
+static void registers_and_memory_are_written(void **state)
+{
+    struct fake after;
+    char packet[sizeof((struct client *)0)->reply + 1];
+
+    (void)state;
+    struct client *c = client_open();
+    c->fake.writable = true;
+    assert_reply(c, "P2=efcdab8967452301", "OK"); /* rcx */
+    assert_true(c->fake.written_state.regs.rcx == 0x0123456789abcdefull);
+    assert_true(c->fake.written_state.regs.rsp == FAKE_DATA + 0x1000);
+    assert_true(c->fake.written_state.regs.rflags == 0x10246); /* with the flag that is not shown */
+    assert_reply(c, "P11=46000000", "OK");
+    assert_true(c->fake.written_state.regs.rflags == 0x10046);
+    assert_reply(c, "P2=00", "E.rcx has 8 bytes, not 1");
+    assert_reply(c, "P12=33000000", "OK"); /* cs as it is */
+    assert_error(c, "P12=10000000", "descriptor");
+    assert_reply(c, "P12=", "E.cs has 4 bytes, not 0");
+    for (const char *const *p =
+             (const char *const[]){"P", "P2", "P2=0", "P2=zz", "Pffff=00", "P10000000000000000=00",
+                                   "M", "M403000", "M403000,1", "M403000,2:00", "M403000,1:0g",
+                                   "Mffffffffffffffff,2:0000", "G0", NULL};
+         *p; p++)
+        assert_reply(c, *p, "E16");
+    /* All of them, as they were read. */
+    client_ask(c, "g");
+    snprintf(packet, sizeof packet, "G%s", c->reply);
+    assert_reply(c, packet, "OK");
+    assert_true(c->fake.written_state.regs.rflags == 0x10246);
+    assert_int_equal(c->fake.written_state.fpu.ftwx, 0x80);
+    assert_true(c->fake.written_state.msrs[10] == 0xffff888000001000);
+    packet[strlen(packet) - 2] = 0;
+    assert_error(c, packet, "not all");
+    assert_reply(c, "M403001,3:01fe7d", "OK");
+    assert_reply(c, "M403000,0:", "OK");
+    assert_true(c->fake.written_at == 0x403001 && c->fake.written_len == 3);
+    assert_memory_equal(c->fake.written, "\x01\xfe\x7d", 3);
+    assert_reply(c, "Qqemu.PhyMemMode:1", "OK");
+    assert_reply(c, "M10,1:05", "OK");
+    client_close(c, &after);
+    assert_true(after.written_at == FAKE_DATA + 0x10 && after.written[0] == 5);
 }
 
 /* The part of a stop reply before the registers that it carries along. */
@@ -393,6 +436,7 @@ int main(void)
         cmocka_unit_test(registers),
         cmocka_unit_test(memory),
         cmocka_unit_test(nothing_can_be_changed),
+        cmocka_unit_test(registers_and_memory_are_written),
         cmocka_unit_test(steps_both_ways),
         cmocka_unit_test(a_step_is_of_the_cpu_asked_for),
         cmocka_unit_test(breakpoints),
