@@ -1,12 +1,15 @@
 #include "recorder/live_state.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct disk_map {
     struct disk *disk;
-    uint32_t *chunk; /* by cluster; of those that were changed. Untouched room costs nothing */
+    uint32_t *chunk;    /* by cluster; of those that were taken. Untouched room costs nothing */
+    uint64_t *clusters; /* that were changed at the last disk_map_take() */
+    size_t count, capacity;
 };
 
 struct disk_map *disk_map_create(struct disk *disk, struct err *e)
@@ -27,52 +30,80 @@ struct disk_map *disk_map_create(struct disk *disk, struct err *e)
 
 void disk_map_destroy(struct disk_map *map)
 {
-    if (map)
-        free(map->chunk);
+    if (!map)
+        return;
+    free(map->chunk);
+    free(map->clusters);
     free(map);
 }
 
-/* Put what was written since the last time into the recording. */
-static int update(struct disk_map *map, struct chunk_store *chunks, struct err *e)
+/* The numbers of all that were written to. */
+static void note_clusters(struct disk_map *map)
 {
-    uint8_t page[DISK_CLUSTER];
+    map->count = 0;
+    for (uint64_t at = 0; disk_overlay_changed(map->disk, &at); at += DISK_CLUSTER) {
+        if (map->count == map->capacity) {
+            map->capacity += map->capacity / 2 + 256;
+            map->clusters = realloc(map->clusters, map->capacity * sizeof *map->clusters);
+            if (!map->clusters) {
+                fprintf(stderr, "dittovm: out of memory\n");
+                abort();
+            }
+        }
+        map->clusters[map->count++] = at / DISK_CLUSTER;
+    }
+}
 
+int disk_map_take(struct disk_map *map, struct page_copies *copies, struct chunk_store *chunks,
+                  struct err *e)
+{
+    if (!map->disk)
+        return 0;
     for (uint64_t at = 0; disk_overlay_fresh(map->disk, &at); at += DISK_CLUSTER) {
         const uint64_t left = map->disk->size - at;
-        memset(page, 0, sizeof page); /* the last one may be shorter */
-        if (disk_read(map->disk, at, page, left < sizeof page ? (size_t)left : sizeof page) < 0)
+        uint8_t *page = page_copies_add(copies, &map->chunk[at / DISK_CLUSTER]);
+        memset(page, 0, DISK_CLUSTER); /* the last one may be shorter */
+        if (disk_read(map->disk, at, page, left < DISK_CLUSTER ? (size_t)left : DISK_CLUSTER) < 0)
             return err_set(e, STATUS_ERROR, "cannot read what the guest has written to its disk");
-        map->chunk[at / DISK_CLUSTER] = (uint32_t)chunks_add(chunks, page);
+        if (chunks)
+            page_copies_store(copies, chunks, 1);
     }
+    note_clusters(map);
     return 0;
 }
 
-int disk_map_take(struct disk_map *map, struct chunk_store *chunks, struct bytes *out,
-                  struct err *e)
+void disk_map_list(const struct disk_map *map, struct bytes *out)
 {
     uint64_t next_cluster = 0, next_chunk = 0;
 
-    if (!map->disk)
-        return 0;
-    if (update(map, chunks, e) < 0)
-        return -1;
-    for (uint64_t at = 0; disk_overlay_changed(map->disk, &at); at += DISK_CLUSTER) {
-        const uint64_t cluster = at / DISK_CLUSTER, chunk = map->chunk[cluster];
+    for (size_t i = 0; i < map->count; i++) {
+        const uint64_t cluster = map->clusters[i], chunk = map->chunk[cluster];
         bytes_put_svarint(out, (int64_t)(cluster - next_cluster));
         bytes_put_svarint(out, (int64_t)(chunk - next_chunk));
         next_cluster = cluster + 1;
         next_chunk = chunk + 1;
     }
-    return 0;
+}
+
+void live_state_begin(struct bytes *out, const struct bytes *devices, const struct bytes *access)
+{
+    bytes_put_u8(out, LIVE_STATE_VERSION);
+    bytes_put_varint(out, devices->len);
+    bytes_put(out, devices->data, devices->len);
+    bytes_put_varint(out, access->len);
+    bytes_put(out, access->data, access->len);
 }
 
 int live_state_take(const struct live_state *state, struct chunk_store *chunks, struct bytes *out,
                     struct err *e)
 {
-    bytes_put_u8(out, LIVE_STATE_VERSION);
-    bytes_put_varint(out, state->devices->len);
-    bytes_put(out, state->devices->data, state->devices->len);
-    bytes_put_varint(out, state->access->len);
-    bytes_put(out, state->access->data, state->access->len);
-    return disk_map_take(state->disk, chunks, out, e);
+    struct page_copies copies = {0};
+    int rc = disk_map_take(state->disk, &copies, chunks, e);
+
+    page_copies_free(&copies);
+    if (rc == 0) {
+        live_state_begin(out, state->devices, state->access);
+        disk_map_list(state->disk, out);
+    }
+    return rc;
 }

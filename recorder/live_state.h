@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "base/err.h"
 #include "devices/disk.h"
-#include "recorder/chunks.h"
+#include "recorder/page_copies.h"
 
 /*
  * What a recording holds for a machine that is to go on, live, from a place in it, besides CPU and
@@ -36,14 +36,21 @@ struct disk_map;
 struct disk_map *disk_map_create(struct disk *disk, struct err *e);
 void disk_map_destroy(struct disk_map *map); /* may be NULL */
 
-/* Append the list of clusters to out; those that are new go into the recording. Always the same
- * store. */
-int disk_map_take(struct disk_map *map, struct chunk_store *chunks, struct bytes *out,
+/*
+ * Copy what was written since the last call. chunks: store each copy at once; NULL: that is the
+ * caller's, later. Once they are stored, and before the next call, disk_map_list() appends the list
+ * of clusters that there were then.
+ */
+int disk_map_take(struct disk_map *map, struct page_copies *copies, struct chunk_store *chunks,
                   struct err *e);
+void disk_map_list(const struct disk_map *map, struct bytes *out);
 
-/* Append all of it. */
+/* Append what is before the list: bytes as above; access may be empty. */
+void live_state_begin(struct bytes *out, const struct bytes *devices, const struct bytes *access);
+
+/* All of it, at once. */
 struct live_state {
-    const struct bytes *devices, *access; /* as above; access may be empty */
+    const struct bytes *devices, *access;
     struct disk_map *disk;
 };
 int live_state_take(const struct live_state *state, struct chunk_store *chunks, struct bytes *out,

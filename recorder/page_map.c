@@ -61,28 +61,26 @@ void page_map_initial(struct page_map *map, uint64_t page, uint32_t chunk)
     map->initial[page] = map->now[page] = chunk;
 }
 
-/* Put what was written into the recording. */
-static void update(struct page_map *map, struct chunk_store *chunks)
+int page_map_take(struct page_map *map, struct page_copies *copies, struct err *e)
 {
     const uint8_t *memory = map->vm->memory.host;
 
+    if (vm_collect_writes(map->vm, map->written, e) < 0)
+        return -1;
     for (size_t word = 0; word < vm_bitmap_words(map->vm); word++) {
         for (uint64_t bits = map->written[word]; bits; bits &= bits - 1) {
             const uint64_t page = word * 64 + (unsigned)__builtin_ctzll(bits);
-            map->now[page] = (uint32_t)chunks_add(chunks, memory + page * PAGE_BYTES);
+            memcpy(page_copies_add(copies, &map->now[page]), memory + page * PAGE_BYTES,
+                   PAGE_BYTES);
         }
         map->written[word] = 0;
     }
+    return 0;
 }
 
-int page_map_take(struct page_map *map, struct chunk_store *chunks, struct snapshot *s,
-                  struct err *e)
+void page_map_list(const struct page_map *map, struct snapshot *s)
 {
-    if (vm_collect_writes(map->vm, map->written, e) < 0)
-        return -1;
-    update(map, chunks);
     for (uint64_t page = 0; page < map->pages; page++)
         if (map->now[page] != map->initial[page])
             snapshot_add_page(s, (uint32_t)page, map->now[page]);
-    return 0;
 }

@@ -2,7 +2,7 @@
 #define RECORDER_PAGE_MAP_H
 
 #include "base/err.h"
-#include "recorder/chunks.h"
+#include "recorder/page_copies.h"
 #include "recorder/snapshot.h"
 #include "vmm/vm.h"
 
@@ -22,9 +22,9 @@ void page_map_destroy(struct page_map *map);
  * counted in memory.host. */
 void page_map_initial(struct page_map *map, uint64_t page, uint32_t chunk);
 
-/* Enter the pages that differ from the initial ones by now into s; those that were written since
- * the last call are put into the recording. */
-int page_map_take(struct page_map *map, struct chunk_store *chunks, struct snapshot *s,
-                  struct err *e);
+/* Copy what was written since the last call. Once the copies are stored, and before the next call,
+ * page_map_list() enters the pages that differed from the initial ones then. */
+int page_map_take(struct page_map *map, struct page_copies *copies, struct err *e);
+void page_map_list(const struct page_map *map, struct snapshot *s);
 
 #endif

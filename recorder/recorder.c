@@ -29,8 +29,11 @@ struct vcpu_log {
 struct recorder {
     struct recording_writer *writer;
     struct chunk_store *chunks;
-    struct page_map *pages; /* for snapshots; NULL: none are taken */
-    struct disk_map *disk;  /* NULL: nobody could go live, the disk is not an overlay */
+    struct page_map *pages;    /* for snapshots; NULL: none are taken */
+    struct page_copies copies; /* of memory and disk, on their way into the recording, */
+    struct snapshot pending;   /* for this snapshot, if is_pending */
+    bool is_pending;
+    struct disk_map *disk; /* NULL: nobody could go live, the disk is not an overlay */
     struct vcpu_log log[MAX_VCPUS];
     uint64_t outputs; /* running digest */
     uint64_t epoch_ns;
@@ -107,8 +110,9 @@ static int put_disk(struct recorder *r, struct disk *disk, struct err *e)
     if (disk && !disk_is_overlay(disk))
         return 0;
     r->disk = disk_map_create(disk, e);
-    if (!r->disk || disk_map_take(r->disk, r->chunks, &r->scratch, e) < 0)
+    if (!r->disk || disk_map_take(r->disk, &r->copies, r->chunks, e) < 0)
         return -1;
+    disk_map_list(r->disk, &r->scratch);
     put(r, STREAM_DISK);
     return 0;
 }
@@ -292,26 +296,43 @@ int recorder_snapshot(struct recorder *r, struct vcpu *vcpu, const struct record
 {
     const struct vcpu_log *log = &r->log[vcpu->index];
     const struct bytes none = {0};
-    const struct live_state live = {.devices = state->devices, .access = &none, .disk = r->disk};
-    struct snapshot s = {0};
+    struct snapshot *s = &r->pending;
 
-    if (!r->pages || !log->ordinal || log->codec.ordinal == log->ordinal ||
+    if (!r->pages || r->is_pending || !log->ordinal || log->codec.ordinal == log->ordinal ||
         r->stats.snapshots == SNAPSHOTS_MAX)
         return 0;
-    snprintf(s.name, sizeof s.name, "%" PRIu64, r->stats.snapshots + 1);
-    const uint64_t before = chunks_stored(r->chunks);
-    if (take_mark(r, vcpu, &s.mark, state, e) < 0 ||
-        page_map_take(r->pages, r->chunks, &s, e) < 0 ||
-        (r->disk && live_state_take(&live, r->chunks, &s.live, e) < 0)) {
-        snapshot_free(&s);
+    snprintf(s->name, sizeof s->name, "%" PRIu64, r->stats.snapshots + 1);
+    if (take_mark(r, vcpu, &s->mark, state, e) < 0 || page_map_take(r->pages, &r->copies, e) < 0)
         return -1;
+    if (r->disk) {
+        live_state_begin(&s->live, state->devices, &none);
+        if (disk_map_take(r->disk, &r->copies, NULL, e) < 0)
+            return -1;
     }
-    s.new_chunks = chunks_stored(r->chunks) - before;
-    snapshot_encode(&r->scratch, &s);
-    put(r, STREAM_SNAPSHOTS);
-    snapshot_free(&s);
+    r->is_pending = true;
     r->stats.snapshots++;
     return 1;
+}
+
+bool recorder_store_snapshot(struct recorder *r, size_t pages)
+{
+    struct snapshot *s = &r->pending;
+
+    if (!r->is_pending)
+        return false;
+    const uint64_t before = chunks_stored(r->chunks);
+    const size_t left = page_copies_store(&r->copies, r->chunks, pages);
+    s->new_chunks += chunks_stored(r->chunks) - before;
+    if (left)
+        return true;
+    page_map_list(r->pages, s);
+    if (r->disk)
+        disk_map_list(r->disk, &s->live);
+    snapshot_encode(&r->scratch, s);
+    put(r, STREAM_SNAPSHOTS);
+    snapshot_free(s);
+    r->is_pending = false;
+    return false;
 }
 
 /* ---- DMA ---- */
@@ -409,6 +430,7 @@ int recorder_finish(struct recorder *r, enum end_reason reason, struct err *e)
 {
     if (!r)
         return 0;
+    recorder_store_snapshot(r, SIZE_MAX);
     int rc = writer_finish(r->writer, (uint32_t)reason, end_reason_text(reason), e);
     r->writer = NULL;
     recorder_abort(r);
@@ -419,6 +441,8 @@ void recorder_abort(struct recorder *r)
 {
     if (!r)
         return;
+    page_copies_free(&r->copies);
+    snapshot_free(&r->pending);
     page_map_destroy(r->pages);
     disk_map_destroy(r->disk);
     chunks_destroy(r->chunks);

@@ -86,12 +86,16 @@ struct recorder_state {
         *devices; /* of pc_save(): nothing that a replay needs, but going live does */
 };
 /*
- * A snapshot at the sync point where the vCPU stands, before the events there. Returns 1; 0 when
- * there was an event here already (a device has written to memory), so that the next sync point is
- * to be tried, or when the recording can have no more of them.
+ * A snapshot at the sync point where the vCPU stands, before the events there. Memory and what was
+ * written to the disk are copied only: recorder_store_snapshot(), called until it returns false,
+ * stores so many pages of them each time, and then the snapshot. recorder_finish() does what is
+ * left of that; a recorder that is killed before loses the snapshot. Returns 1; 0 when there was an
+ * event here already (a device has written to memory), so that the next sync point is to be tried,
+ * when the last one is not stored yet, or when the recording can have no more of them.
  */
 int recorder_snapshot(struct recorder *r, struct vcpu *vcpu, const struct recorder_state *state,
                       struct err *e);
+bool recorder_store_snapshot(struct recorder *r, size_t pages);
 
 /* ---- the devices' side ---- */
 

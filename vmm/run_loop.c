@@ -38,6 +38,10 @@
 #define LEAST_RUN_NS  50000ull
 /* Output of the guest is shown at the latest after this. */
 #define OUTPUT_NS 20000000ull
+/* What is stored of a snapshot at one sync point, in pages; and after how many times as long as
+ * that took there is more of it. */
+#define STORE_PAGES 16
+#define STORE_SHARE 4
 /* Until the #GP hook is in place, look for it at every so many sync points. */
 #define HOOK_CHECK_SYNCS 8
 
@@ -400,6 +404,13 @@ static int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, str
 
 /* ---- the loop ---- */
 
+static void note_pause(struct machine *m, uint64_t ns)
+{
+    m->stats.snapshot_ns += ns;
+    if (ns > m->stats.snapshot_max_ns)
+        m->stats.snapshot_max_ns = ns;
+}
+
 static int take_snapshot(struct machine *m, uint64_t now, struct err *e)
 {
     struct bytes devices = {0};
@@ -418,10 +429,20 @@ static int take_snapshot(struct machine *m, uint64_t now, struct err *e)
         return taken;
     const uint64_t took = device_now(m) - now;
     m->snapshot_at_ns = now + took + m->config.snapshot_ns;
-    m->stats.snapshot_ns += took;
-    if (took > m->stats.snapshot_max_ns)
-        m->stats.snapshot_max_ns = took;
+    note_pause(m, took);
     return 0;
+}
+
+/* Some of the last snapshot's pages, so that the guest still has most of the time. */
+static void store_snapshot(struct machine *m)
+{
+    const uint64_t now = device_now(m);
+
+    if (now < m->store_at_ns || !recorder_store_snapshot(m->recorder, STORE_PAGES))
+        return;
+    const uint64_t took = device_now(m) - now;
+    m->store_at_ns = now + STORE_SHARE * took;
+    note_pause(m, took);
 }
 
 static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
@@ -433,6 +454,8 @@ static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
     if (m->recorder && m->config.snapshot_ns && now >= m->snapshot_at_ns &&
         take_snapshot(m, now, e) < 0)
         return -1;
+    if (m->recorder && m->config.snapshot_ns)
+        store_snapshot(m);
     install_hook(m);
     if (m->recorder && m->config.digest_ns && now >= m->digest_at_ns) {
         m->digest_at_ns = now + m->config.digest_ns;
