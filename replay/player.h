@@ -47,8 +47,8 @@ struct divergence {
     unsigned input_len;
     struct state_digest digest_expected, digest_got;
     bool digest_cpu_only; /* no memory digest was taken */
-    uint64_t
-        passes[FINGERPRINT_PARTS]; /* of a forced point that was missed: struct landing_stats */
+    /* Of a forced point that was missed: landing_stats.differed. */
+    uint64_t passes[FINGERPRINT_PARTS];
 };
 
 struct player_stats {
