@@ -1,5 +1,6 @@
 #include "replay/gdb_timeline.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,8 @@
 #include "mmu/walk.h"
 #include "replay/divergence.h"
 #include "vmm/watchpoint.h"
+
+#define WAKE_SIGNAL SIGUSR1
 
 /* A breakpoint of gdb's. */
 struct gdb_stop_point {
@@ -293,6 +296,7 @@ static int resume(struct gdb_target *t, unsigned cpu, enum gdb_resume how, struc
 static void interrupt(struct gdb_target *t)
 {
     timeline_interrupt(timeline_of(t));
+    pthread_kill(gdb_timeline_of(t)->runner, WAKE_SIGNAL);
 }
 
 static const struct gdb_target_ops ops = {
@@ -310,9 +314,18 @@ static const struct gdb_target_ops ops = {
     .monitor = gdb_timeline_monitor,
 };
 
+static void ignore(int signal)
+{
+    (void)signal;
+}
+
 void gdb_timeline_init(struct gdb_timeline *g, struct timeline *t)
 {
-    *g = (struct gdb_timeline){.target = {.ops = &ops}, .timeline = t};
+    const struct sigaction nothing = {.sa_handler = ignore};
+
+    sigaction(WAKE_SIGNAL, &nothing, NULL);
+    *g = (struct gdb_timeline){
+        .target = {.ops = &ops}, .timeline = t, .runner = pthread_self()};
 }
 
 void gdb_timeline_close(struct gdb_timeline *g)

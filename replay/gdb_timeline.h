@@ -1,6 +1,8 @@
 #ifndef REPLAY_GDB_TIMELINE_H
 #define REPLAY_GDB_TIMELINE_H
 
+#include <pthread.h>
+
 #include "replay/gdb_target.h"
 #include "replay/timeline.h"
 
@@ -10,8 +12,10 @@ struct gdb_timeline {
     struct timeline *timeline;
     struct gdb_stop_point *points; /* breakpoints that gdb has set */
     bool may_change;               /* registers and memory: timeline_change() */
+    pthread_t runner;              /* the thread of gdb_timeline_init() and gdb_serve() */
 };
 
+/* To be served by this thread, which SIGUSR1 takes out of the guest. */
 void gdb_timeline_init(struct gdb_timeline *g, struct timeline *t);
 void gdb_timeline_close(struct gdb_timeline *g);
 

@@ -144,6 +144,9 @@ void timeline_close(struct timeline *t)
 void timeline_interrupt(struct timeline *t)
 {
     t->interrupted = true;
+    /* A replay comes to its next exit soon; what was changed may loop for ever. */
+    if (t->changed)
+        player_interrupt(t->player);
 }
 
 /* ---- checkpoints ---- */

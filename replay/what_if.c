@@ -76,6 +76,8 @@ static enum timeline_stop go(struct timeline *t, bool once, struct err *e)
 
 enum timeline_stop timeline_go_changed(struct timeline *t, bool once, struct err *e)
 {
+    /* Of an earlier run; of this one t->interrupted knows. */
+    t->player->interrupted = false;
     enum timeline_stop stop = go(t, once, e);
 
     t->interrupted = false;

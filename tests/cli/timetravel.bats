@@ -126,6 +126,22 @@ debug() {
     one_error '--diverge goes with --gdb'
 }
 
+@test "what if it looped for ever: gdb interrupts it, and reverse-continue undoes it" {
+    "$DITTO" run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf" >run.out 2>run.err </dev/null
+    symbols=$BUILD/guests/corrupt.elf
+    serve --diverge c.ditto
+    debug 'break store' continue delete 'p *(unsigned short *)$pc' 'set var *(unsigned short *)$pc = 0xfeeb' \
+        'shell (sleep 2; kill -INT $PPID) >/dev/null 2>&1 &' continue 'x/i $pc' 'monitor when' \
+        reverse-continue 'p *(unsigned short *)$pc' 'monitor when' continue kill
+    [ "$status" = 0 ]
+    wait "$server"
+    [[ $output == *'received signal SIGINT'*'=> '*'<store>:'*'jmp '*', changed at sync point'* ]]
+    [[ $output == *'what was changed is undone'* ]]
+    [ "$(sed -n 's/^\$[12] = //p' <<<"$output" | sort -u | wc -l)" = 1 ]
+    [[ $output == *'No more reverse-execution history'* ]]
+    [[ $output != *diverged* ]]
+}
+
 @test "watched memory in Linux stops behind each change, and before it on the way back" {
     need_recording
     "$DITTO" symbols "$SHARED/recorded/hello.ditto" >guest.sym

@@ -6,6 +6,7 @@
  *
  * usage: time_travel REC SEED ROUNDS [MAX_STEPS [BUDGET_MIB]]
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,8 @@
 #include "mmu/digest.h"
 #include "replay/timeline.h"
 #include "vmm/command.h"
+
+#define ASTRAY_SECONDS 5
 
 static struct player player;
 static struct timeline timeline;
@@ -115,6 +118,13 @@ static void back_and_there(void)
        1, &from, &to, ns);
 }
 
+static void interrupt(int signal_number)
+{
+    (void)signal_number;
+    timeline_interrupt(&timeline);
+    player_interrupt(&player);
+}
+
 /* Change a register and some memory, code and stack among it, go on with that for n steps or to
  * where it ends, and come back, in one of three ways. */
 static void astray(unsigned way, uint64_t n)
@@ -140,8 +150,12 @@ static void astray(unsigned way, uint64_t n)
     const struct look changed = look();
     for (uint64_t i = 0; i < n && stop == TIMELINE_THERE; i++)
         stop = timeline_step(&timeline, &e);
+    /* It may well go round for ever. */
+    signal(SIGALRM, interrupt);
+    alarm(ASTRAY_SECONDS);
     if (stop == TIMELINE_THERE && n)
         stop = timeline_continue(&timeline, &e);
+    alarm(0);
     if (stop == TIMELINE_FAILED)
         printf("# %s\n", e.text); /* KVM may give up on nonsense */
     if (n && timeline_checkpoint(&timeline, &e))
