@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "devices/aml.h"
+#include "devices/apic_bus.h"
+#include "devices/ioapic.h"
 #include "devices/pmtimer.h"
 #include "devices/rtc.h"
 
@@ -29,6 +31,12 @@
 #define BOOT_LEGACY_DEVICES (1u << 0)
 #define BOOT_VGA_ABSENT     (1u << 2)
 #define BOOT_MSI_ABSENT     (1u << 3)
+
+/* MADT: types of its structures (table 5.21) and flags */
+enum { MADT_LOCAL_APIC = 0, MADT_IOAPIC = 1, MADT_OVERRIDE = 2, MADT_LOCAL_NMI = 4 };
+#define MADT_PCAT_COMPAT (1u << 0) /* there are 8259s too */
+#define MADT_ENABLED     (1u << 0)
+#define MADT_LEVEL_HIGH  0x0du
 
 unsigned acpi_pci_irq(unsigned device, unsigned pin)
 {
@@ -240,7 +248,49 @@ static void fill_rsdp(uint8_t *at, uint32_t rsdt, uint32_t xsdt)
     bytes_free(&rsdp);
 }
 
-void acpi_build(struct bytes *out, uint32_t base)
+/* An ISA interrupt that is wired, or works, otherwise than one would think. */
+static void put_override(struct bytes *out, uint8_t irq, uint32_t pin, uint16_t flags)
+{
+    bytes_put_u8(out, MADT_OVERRIDE);
+    bytes_put_u8(out, 10);
+    bytes_put_u8(out, 0); /* ISA */
+    bytes_put_u8(out, irq);
+    bytes_put_u32(out, pin);
+    bytes_put_u16(out, flags);
+}
+
+/* 5.2.12: one local APIC a CPU, with its number as its ID, and the IOAPIC, which comes behind them.
+ */
+static void put_madt(struct bytes *out, unsigned cpus)
+{
+    size_t table = begin_table(out, "APIC", 3);
+
+    bytes_put_u32(out, APIC_BASE);
+    bytes_put_u32(out, MADT_PCAT_COMPAT);
+    for (unsigned cpu = 0; cpu < cpus; cpu++) {
+        bytes_put_u8(out, MADT_LOCAL_APIC);
+        bytes_put_u8(out, 8);
+        bytes_put_u8(out, (uint8_t)cpu); /* of the processor */
+        bytes_put_u8(out, (uint8_t)cpu); /* of the APIC */
+        bytes_put_u32(out, MADT_ENABLED);
+    }
+    bytes_put_u8(out, MADT_IOAPIC);
+    bytes_put_u8(out, 12);
+    bytes_put_u8(out, (uint8_t)cpus);
+    bytes_put_u8(out, 0);
+    bytes_put_u32(out, IOAPIC_BASE);
+    bytes_put_u32(out, 0); /* its pin 0 is interrupt 0 */
+    put_override(out, 0, IOAPIC_TIMER_PIN, 0);
+    put_override(out, PM_SCI_IRQ, PM_SCI_IRQ, MADT_LEVEL_HIGH);
+    bytes_put_u8(out, MADT_LOCAL_NMI);
+    bytes_put_u8(out, 6);
+    bytes_put_u8(out, 0xff); /* all CPUs */
+    bytes_put_u16(out, 0);
+    bytes_put_u8(out, 1); /* LINT1 */
+    end_table(out, table);
+}
+
+void acpi_build(struct bytes *out, uint32_t base, unsigned cpus)
 {
     size_t start = out->len;
 
@@ -252,17 +302,23 @@ void acpi_build(struct bytes *out, uint32_t base)
     uint32_t dsdt = base + (uint32_t)(out->len - start);
     put_dsdt(out);
 
-    /* What the root tables list: a MADT comes here when the machine has APICs. */
-    uint32_t tables[1];
+    /* What the root tables list. */
+    uint32_t tables[2];
+    unsigned count = 0;
     align(out, start, 16);
-    tables[0] = base + (uint32_t)(out->len - start);
+    tables[count++] = base + (uint32_t)(out->len - start);
     put_fadt(out, facs, dsdt);
+    if (cpus > 1) {
+        align(out, start, 16);
+        tables[count++] = base + (uint32_t)(out->len - start);
+        put_madt(out, cpus);
+    }
 
     align(out, start, 16);
     uint32_t rsdt = base + (uint32_t)(out->len - start);
-    put_root_table(out, "RSDT", false, tables, 1);
+    put_root_table(out, "RSDT", false, tables, count);
     align(out, start, 16);
     uint32_t xsdt = base + (uint32_t)(out->len - start);
-    put_root_table(out, "XSDT", true, tables, 1);
+    put_root_table(out, "XSDT", true, tables, count);
     fill_rsdp(out->data + start, rsdt, xsdt);
 }

@@ -265,7 +265,16 @@ void event_encode(struct bytes *out, struct event_codec *codec, const struct eve
     bytes_put_u8(out, (uint8_t)event->kind);
     switch (event->kind) {
     case EVENT_INJECT:
+    case EVENT_START:
         bytes_put_u8(out, event->vector);
+        break;
+    case EVENT_SCHEDULE:
+        bytes_put_u8(out, (uint8_t)event->vcpu);
+        break;
+    case EVENT_CR8:
+        bytes_put_u8(out, event->cr8);
+        break;
+    case EVENT_NMI:
         break;
     case EVENT_WINDOW:
         bytes_put_u8(out, event->window);
@@ -311,7 +320,20 @@ bool event_decode(struct cursor *in, struct event_codec *codec, struct event *ev
     event->kind = cursor_u8(in);
     switch (event->kind) {
     case EVENT_INJECT:
+    case EVENT_START:
         event->vector = cursor_u8(in);
+        break;
+    case EVENT_SCHEDULE:
+        event->vcpu = cursor_u8(in);
+        if (event->vcpu >= MAX_VCPUS)
+            in->bad = true;
+        break;
+    case EVENT_CR8:
+        event->cr8 = cursor_u8(in);
+        if (event->cr8 > 15)
+            in->bad = true;
+        break;
+    case EVENT_NMI:
         break;
     case EVENT_WINDOW:
         event->window = cursor_u8(in) != 0;

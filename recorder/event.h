@@ -9,8 +9,8 @@
 #include "vmm/vcpu.h"
 
 /*
- * What a recording says, and how it is written as bytes. Everything here is per vCPU, in one of
- * these streams (the container is recorder/format.h):
+ * What a recording says, and how it is written as bytes, in one of these streams (the container is
+ * recorder/format.h):
  *
  *   stream        one record per            contents
  *   SYNCS         sync point                what exit it was, and every register that changed
@@ -20,7 +20,9 @@
  *
  * A *sync point* is an exit that the guest causes by itself or a forced point that landed; its
  * ordinal counts from 1. An event with ordinal n happens behind sync point n and before the guest
- * runs on; n = 0 is before the first instruction.
+ * runs on; n = 0 is before the first instruction. Of several vCPUs one runs at a time, vCPU 0
+ * first, and the others stand at sync points of theirs, so that there is one count of them for the
+ * machine.
  *
  * All decoders treat their input as hostile: they return false on anything malformed and never
  * read or produce more than the limits below.
@@ -30,9 +32,9 @@
 #define CONSOLE_PORT 0x3f8
 
 /* ---- registers ---- */
-#define REG_COUNT 18
-#define REGISTER_RSP   6
-#define REGISTER_RIP   16
+#define REG_COUNT    18
+#define REGISTER_RSP 6
+#define REGISTER_RIP 16
 /* Order in struct kvm_regs: rax rbx rcx rdx rsi rdi rsp rbp r8..r15 rip rflags. */
 extern const char *const reg_names[REG_COUNT];
 #define RFLAGS_RF (1ull << 16)
@@ -104,7 +106,12 @@ enum event_kind {
     /* For who follows the devices; the guest does not notice. */
     EVENT_TIME = 9,      /* the device time of the access at this sync point, or else of a poll */
     EVENT_RECEIVED = 10, /* the console's UART took bytes from the line */
-    EVENT_LAST = EVENT_RECEIVED,
+    /* Of machines with several vCPUs. */
+    EVENT_SCHEDULE = 11, /* from here on this vCPU runs, until the next of these */
+    EVENT_START = 12,    /* it starts at vector << 12, as after INIT and STARTUP */
+    EVENT_NMI = 13,      /* it gets an NMI */
+    EVENT_CR8 = 14,      /* its CR8 was changed by way of its local APIC */
+    EVENT_LAST = EVENT_CR8,
 };
 
 enum end_reason {
@@ -123,8 +130,8 @@ const char *end_reason_text(enum end_reason reason);
 
 struct dma_transfer {
     uint64_t gpa;
-    uint32_t len;                    /* 1..DMA_MAX */
-    const uint8_t *data;             /* writes of at most DMA_INLINE_MAX bytes: points into the input */
+    uint32_t len;        /* 1..DMA_MAX */
+    const uint8_t *data; /* writes of at most DMA_INLINE_MAX bytes: points into the input */
     uint64_t chunks[DMA_MAX_CHUNKS]; /* longer writes: a chunk for each 4096 bytes of data */
 };
 
@@ -149,7 +156,9 @@ struct event {
     uint64_t ordinal;
     enum event_kind kind;
     union {
-        uint8_t vector;
+        uint8_t vector; /* INJECT, START */
+        uint8_t cr8;
+        unsigned vcpu; /* SCHEDULE: less than MAX_VCPUS */
         bool window;
         struct dma_transfer dma;
         struct gp_hook hook;
@@ -168,7 +177,7 @@ struct event {
     };
 };
 
-/* The codec's memory, zeroed at the start; encoder and decoder each own one a vCPU. */
+/* The codec's memory, zeroed at the start; encoder and decoder each own one. */
 struct event_codec {
     uint64_t ordinal, gpa, next_chunk, time_ns;
     uint64_t regs[REG_COUNT];

@@ -20,12 +20,6 @@
 #define EPOCH_NS    500000000ull
 #define EPOCH_BYTES (1u << 20)
 
-struct vcpu_log {
-    uint64_t ordinal, tsc;
-    struct sync_point last_sync;
-    struct event_codec codec;
-};
-
 struct recorder {
     struct recording_writer *writer;
     struct chunk_store *chunks;
@@ -34,8 +28,12 @@ struct recorder {
     struct snapshot pending;   /* for this snapshot, if is_pending */
     bool is_pending;
     struct disk_map *disk; /* NULL: nobody could go live, the disk is not an overlay */
-    struct vcpu_log log[MAX_VCPUS];
-    uint64_t outputs; /* running digest */
+    uint64_t ordinal, tsc; /* of the last sync point; the last value of an emulated RDTSC */
+    struct event_codec codec;
+    struct sync_point last_sync[MAX_VCPUS]; /* codec memory */
+    unsigned vcpu;                          /* that runs now */
+    bool window[MAX_VCPUS];                 /* what each waits for */
+    uint64_t outputs;                       /* running digest */
     uint64_t epoch_ns;
     struct recorder_stats stats;
     struct bytes scratch;
@@ -140,13 +138,11 @@ void recorder_symbols(struct recorder *r, const struct bytes *symbols)
         (void)writer_put(r->writer, STREAM_SYMBOLS, symbols->data, symbols->len);
 }
 
-static void put_event(struct recorder *r, unsigned vcpu, struct event *event)
+static void put_event(struct recorder *r, struct event *event)
 {
-    struct vcpu_log *log = &r->log[vcpu];
-
-    event->ordinal = log->ordinal;
-    event_encode(&r->scratch, &log->codec, event);
-    put(r, stream_of(vcpu, STREAM_EVENTS));
+    event->ordinal = r->ordinal;
+    event_encode(&r->scratch, &r->codec, event);
+    put(r, STREAM_EVENTS);
     r->stats.events++;
 }
 
@@ -156,68 +152,105 @@ void recorder_sync(struct recorder *r, struct vcpu *vcpu, const struct vcpu_exit
 
     if (!r)
         return;
-    struct vcpu_log *log = &r->log[vcpu->index];
     if (exit_is_output(exit))
         r->outputs =
             output_fold(r->outputs, exit->at, exit->data, (size_t)exit->size * exit->count);
     sync_point_of(vcpu, exit, (uint8_t)r->outputs, &sync);
-    sync_encode(&r->scratch, &log->last_sync, &sync);
-    put(r, stream_of(vcpu->index, STREAM_SYNCS));
-    log->ordinal++;
+    sync_encode(&r->scratch, &r->last_sync[vcpu->index], &sync);
+    put(r, STREAM_SYNCS);
+    r->ordinal++;
     r->stats.syncs++;
 }
 
-void recorder_input(struct recorder *r, unsigned vcpu, const void *data, size_t len)
+void recorder_input(struct recorder *r, const void *data, size_t len)
 {
     if (!r)
         return;
-    (void)writer_put(r->writer, stream_of(vcpu, STREAM_INPUTS), data, len);
+    (void)writer_put(r->writer, STREAM_INPUTS, data, len);
     r->stats.inputs++;
 }
 
-void recorder_tsc(struct recorder *r, unsigned vcpu, uint64_t value)
+void recorder_tsc(struct recorder *r, uint64_t value)
 {
     if (!r)
         return;
-    bytes_put_svarint(&r->scratch, (int64_t)(value - r->log[vcpu].tsc));
-    r->log[vcpu].tsc = value;
-    put(r, stream_of(vcpu, STREAM_TSC));
+    bytes_put_svarint(&r->scratch, (int64_t)(value - r->tsc));
+    r->tsc = value;
+    put(r, STREAM_TSC);
     r->stats.inputs++;
 }
 
-void recorder_interrupt(struct recorder *r, unsigned vcpu, uint8_t vector)
+void recorder_interrupt(struct recorder *r, uint8_t vector)
 {
     struct event event = {.kind = EVENT_INJECT, .vector = vector};
 
     if (r)
-        put_event(r, vcpu, &event);
+        put_event(r, &event);
 }
 
-void recorder_window(struct recorder *r, unsigned vcpu, bool want)
+void recorder_window(struct recorder *r, bool want)
 {
     struct event event = {.kind = EVENT_WINDOW, .window = want};
 
-    if (r)
-        put_event(r, vcpu, &event);
+    if (!r)
+        return;
+    put_event(r, &event);
+    r->window[r->vcpu] = want;
 }
 
-void recorder_hook(struct recorder *r, unsigned vcpu, const struct gp_hook *hook)
+void recorder_schedule(struct recorder *r, unsigned vcpu)
+{
+    struct event event = {.kind = EVENT_SCHEDULE, .vcpu = vcpu};
+
+    if (!r)
+        return;
+    put_event(r, &event);
+    r->vcpu = vcpu;
+}
+
+void recorder_start(struct recorder *r, uint8_t vector)
+{
+    struct event event = {.kind = EVENT_START, .vector = vector};
+
+    if (!r)
+        return;
+    put_event(r, &event);
+    r->window[r->vcpu] = false;
+}
+
+void recorder_nmi(struct recorder *r)
+{
+    struct event event = {.kind = EVENT_NMI};
+
+    if (r)
+        put_event(r, &event);
+}
+
+void recorder_cr8(struct recorder *r, uint8_t cr8)
+{
+    struct event event = {.kind = EVENT_CR8, .cr8 = cr8};
+
+    if (r)
+        put_event(r, &event);
+}
+
+void recorder_hook(struct recorder *r, const struct gp_hook *hook)
 {
     struct event event = {.kind = EVENT_HOOK, .hook = *hook};
 
     if (r)
-        put_event(r, vcpu, &event);
+        put_event(r, &event);
 }
 
-void recorder_time(struct recorder *r, unsigned vcpu, uint64_t now_ns)
+void recorder_time(struct recorder *r, uint64_t now_ns)
 {
     struct event event = {.kind = EVENT_TIME, .time_ns = now_ns};
 
     if (r)
-        put_event(r, vcpu, &event);
+        put_event(r, &event);
 }
 
-void recorder_received(struct recorder *r, unsigned vcpu, const uint8_t *data, size_t len)
+void recorder_received(struct recorder *r, const uint8_t *data, size_t len)
 {
     struct event event = {.kind = EVENT_RECEIVED, .received = {.len = (uint8_t)len}};
 
@@ -225,84 +258,82 @@ void recorder_received(struct recorder *r, unsigned vcpu, const uint8_t *data, s
         return;
     assert(len <= RECEIVED_MAX);
     memcpy(event.received.data, data, len);
-    put_event(r, vcpu, &event);
+    put_event(r, &event);
 }
 
-void recorder_forced(struct recorder *r, unsigned vcpu, const struct landmark *landmark)
+void recorder_forced(struct recorder *r, const struct landmark *landmark)
 {
     struct event event = {.kind = EVENT_FORCED, .landmark = *landmark};
 
     if (!r)
         return;
-    put_event(r, vcpu, &event);
+    put_event(r, &event);
     r->stats.forced++;
 }
 
-static int state_digest(struct recorder *r, struct vcpu *vcpu, const struct guest_memory *m,
-                        struct state_digest *digest, struct err *e)
+static int state_digest(struct recorder *r, struct vm *vm, struct state_digest *digest,
+                        struct err *e)
 {
-    struct vcpu_state state;
-
     /* A replay may have completed the instruction that exited, to make a checkpoint here. */
-    if (vcpu_complete(vcpu, e) < 0 || vcpu_state_get(vcpu, &state, e) < 0)
+    if (vcpus_digest(vm, &digest->cpu, e) < 0)
         return -1;
-    *digest = (struct state_digest){
-        .memory = memory_digest(m),
-        .cpu = vcpu_state_digest(&state),
-        .outputs = r->outputs,
-    };
+    digest->memory = memory_digest(&vm->memory);
+    digest->outputs = r->outputs;
     return 0;
 }
 
-int recorder_digest(struct recorder *r, struct vcpu *vcpu, const struct guest_memory *m,
-                    struct err *e)
+int recorder_digest(struct recorder *r, struct vm *vm, struct err *e)
 {
     struct event event = {.kind = EVENT_DIGEST};
 
     if (!r)
         return 0;
-    if (state_digest(r, vcpu, m, &event.digest, e) < 0)
+    if (state_digest(r, vm, &event.digest, e) < 0)
         return -1;
-    put_event(r, vcpu->index, &event);
+    put_event(r, &event);
     return 0;
 }
 
 /* ---- snapshots ---- */
 
-static int take_mark(const struct recorder *r, struct vcpu *vcpu, struct player_mark *mark,
+static int take_mark(const struct recorder *r, struct vm *vm, struct player_mark *mark,
                      const struct recorder_state *state, struct err *e)
 {
-    const struct vcpu_log *log = &r->log[vcpu->index];
-
     *mark = (struct player_mark){
-        .window = state->window,
+        .cpu = r->vcpu,
         .at_sync = true,
-        .last_sync = log->last_sync,
-        .codec = log->codec,
-        .ordinal = log->ordinal,
-        .tsc = log->tsc,
+        .codec = r->codec,
+        .ordinal = r->ordinal,
+        .tsc = r->tsc,
         .hook = state->hook,
         .outputs = r->outputs,
         .dlab = state->dlab,
         .loopback = state->loopback,
     };
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
-        mark->at[kind] = writer_tell(r->writer, stream_of(vcpu->index, kind));
-    return vcpu_complete(vcpu, e) < 0 || mark_get_vcpu(vcpu, mark, e) < 0 ? -1 : 0;
+        mark->at[kind] = writer_tell(r->writer, kind);
+    for (; mark->cpu_count < MAX_VCPUS && vm->vcpu[mark->cpu_count]; mark->cpu_count++) {
+        struct vcpu *vcpu = vm->vcpu[mark->cpu_count];
+        struct cpu_mark *cpu = &mark->cpus[mark->cpu_count];
+        cpu->window = r->window[vcpu->index];
+        cpu->last_sync = r->last_sync[vcpu->index];
+        if (vcpu_complete(vcpu, e) < 0 || mark_get_vcpu(vcpu, cpu, e) < 0)
+            return -1;
+    }
+    return 0;
 }
 
-int recorder_snapshot(struct recorder *r, struct vcpu *vcpu, const struct recorder_state *state,
+int recorder_snapshot(struct recorder *r, struct vm *vm, const struct recorder_state *state,
                       struct err *e)
 {
-    const struct vcpu_log *log = &r->log[vcpu->index];
     const struct bytes none = {0};
     struct snapshot *s = &r->pending;
 
-    if (!r->pages || r->is_pending || !log->ordinal || log->codec.ordinal == log->ordinal ||
+    if (!r->pages || r->is_pending || !r->ordinal || r->codec.ordinal == r->ordinal ||
         r->stats.snapshots == SNAPSHOTS_MAX)
         return 0;
     snprintf(s->name, sizeof s->name, "%" PRIu64, r->stats.snapshots + 1);
-    if (take_mark(r, vcpu, &s->mark, state, e) < 0 || page_map_take(r->pages, &r->copies, e) < 0)
+    if (take_mark(r, vm, &s->mark, state, e) < 0 || page_map_take(r->pages, &r->copies, e) < 0)
         return -1;
     if (r->disk) {
         live_state_begin(&s->live, state->devices, &none);
@@ -337,8 +368,7 @@ bool recorder_store_snapshot(struct recorder *r, size_t pages)
 
 /* ---- DMA ---- */
 
-static void log_dma(struct recorder *r, unsigned vcpu, bool write, uint64_t gpa,
-                    const uint8_t *data, size_t len)
+static void log_dma(struct recorder *r, bool write, uint64_t gpa, const uint8_t *data, size_t len)
 {
     while (len) {
         struct event event = {.kind = write ? EVENT_DMA_WRITE : EVENT_DMA_READ};
@@ -352,7 +382,7 @@ static void log_dma(struct recorder *r, unsigned vcpu, bool write, uint64_t gpa,
             uint32_t n = dma->len - at < 4096 ? dma->len - at : 4096;
             dma->chunks[at / 4096] = chunks_add_piece(r->chunks, data + at, n);
         }
-        put_event(r, vcpu, &event);
+        put_event(r, &event);
         gpa += dma->len;
         data += dma->len;
         len -= dma->len;
@@ -368,7 +398,7 @@ static int dma_read(struct dma *dma, uint64_t gpa, void *data, size_t len)
         return -1;
     memcpy(data, from, len);
     if (d->recorder && len >= DMA_READ_MIN)
-        log_dma(d->recorder, d->vcpu, false, gpa, data, len);
+        log_dma(d->recorder, false, gpa, data, len);
     return 0;
 }
 
@@ -382,7 +412,7 @@ static int dma_write(struct dma *dma, uint64_t gpa, const void *data, size_t len
     guest_memory_mark(d->memory, to, len);
     memcpy(to, data, len);
     if (d->recorder)
-        log_dma(d->recorder, d->vcpu, true, gpa, data, len);
+        log_dma(d->recorder, true, gpa, data, len);
     return 0;
 }
 
@@ -407,16 +437,16 @@ int recorder_epoch(struct recorder *r, uint64_t now_ns, struct err *e)
     return writer_epoch(r->writer, e);
 }
 
-int recorder_end(struct recorder *r, struct vcpu *vcpu, const struct guest_memory *m,
-                 enum end_reason reason, bool with_digest, struct err *e)
+int recorder_end(struct recorder *r, struct vm *vm, enum end_reason reason, bool with_digest,
+                 struct err *e)
 {
     struct event event = {.kind = EVENT_END, .end = {.reason = reason, .has_digest = with_digest}};
 
     if (!r)
         return 0;
-    if (with_digest && state_digest(r, vcpu, m, &event.end.digest, e) < 0)
+    if (with_digest && state_digest(r, vm, &event.end.digest, e) < 0)
         return -1;
-    put_event(r, vcpu->index, &event);
+    put_event(r, &event);
     r->stats.end = event.end.digest;
     return 0;
 }

@@ -37,13 +37,13 @@ struct recorder *recorder_create(const char *path, bool overwrite, const char *m
 int recorder_follow_memory(struct recorder *r, struct vm *vm, struct err *e);
 
 /* What a machine is before its first instruction: as it boots, or where it goes on from. */
-struct vcpu_start {
+struct initial_vcpu {
     struct vcpu_state state;
     struct vcpu_pending pending;
 };
 struct initial_state {
     const struct guest_memory *memory;
-    const struct vcpu_start *cpus; /* each, in order */
+    const struct initial_vcpu *cpus; /* each, in order */
     unsigned cpu_count;
     struct bytes devices; /* of pc_save() (vmm/pc.h); the recording does not look into it */
     struct disk *disk;    /* what was changed in its overlay is recorded, then and with each
@@ -61,39 +61,43 @@ void recorder_symbols(struct recorder *r, const struct bytes *symbols);
 /* The guest stopped at a sync point. For outputs, data is folded into the digest. */
 void recorder_sync(struct recorder *r, struct vcpu *vcpu, const struct vcpu_exit *exit);
 /* What the guest reads at the sync point it stands at: PIO, MMIO and MSR values. */
-void recorder_input(struct recorder *r, unsigned vcpu, const void *data, size_t len);
+void recorder_input(struct recorder *r, const void *data, size_t len);
 /* The value an emulated RDTSC returns. */
-void recorder_tsc(struct recorder *r, unsigned vcpu, uint64_t value);
-void recorder_interrupt(struct recorder *r, unsigned vcpu, uint8_t vector);
-void recorder_window(struct recorder *r, unsigned vcpu, bool want);
-void recorder_hook(struct recorder *r, unsigned vcpu, const struct gp_hook *hook);
+void recorder_tsc(struct recorder *r, uint64_t value);
+void recorder_interrupt(struct recorder *r, uint8_t vector);
+void recorder_window(struct recorder *r, bool want);
+/* From here on this vCPU runs. */
+void recorder_schedule(struct recorder *r, unsigned vcpu);
+/* The vCPU that runs starts anew, see vcpu_start(); gets an NMI; has another CR8. */
+void recorder_start(struct recorder *r, uint8_t vector);
+void recorder_nmi(struct recorder *r);
+void recorder_cr8(struct recorder *r, uint8_t cr8);
+void recorder_hook(struct recorder *r, const struct gp_hook *hook);
 /* What only the devices get to see, so that others can follow them (vmm/shadow.h): the device time,
  * of an access that asked for it or of a pc_poll(), and console input that the UART took. */
-void recorder_time(struct recorder *r, unsigned vcpu, uint64_t now_ns);
-void recorder_received(struct recorder *r, unsigned vcpu, const uint8_t *data, size_t len);
+void recorder_time(struct recorder *r, uint64_t now_ns);
+void recorder_received(struct recorder *r, const uint8_t *data, size_t len);
 /* The vCPU was stopped at an arbitrary instruction; the recorder_sync() of it follows. */
-void recorder_forced(struct recorder *r, unsigned vcpu, const struct landmark *landmark);
-/* Have replay compare all memory and the vCPU's state here. */
-int recorder_digest(struct recorder *r, struct vcpu *vcpu, const struct guest_memory *m,
-                    struct err *e);
+void recorder_forced(struct recorder *r, const struct landmark *landmark);
+/* Have replay compare all memory and every vCPU's state here. */
+int recorder_digest(struct recorder *r, struct vm *vm, struct err *e);
 
-/* What a replay knows of the machine at a sync point besides memory and the vCPU. */
+/* What a replay knows of the machine at a sync point besides memory and the vCPUs. */
 struct recorder_state {
     struct gp_hook hook;
-    bool window;         /* as recorder_window() said last */
     bool dlab, loopback; /* of the UART at the console port */
     const struct bytes
         *devices; /* of pc_save(): nothing that a replay needs, but going live does */
 };
 /*
- * A snapshot at the sync point where the vCPU stands, before the events there. Memory and what was
- * written to the disk are copied only: recorder_store_snapshot(), called until it returns false,
- * stores so many pages of them each time, and then the snapshot. recorder_finish() does what is
- * left of that; a recorder that is killed before loses the snapshot. Returns 1; 0 when there was an
- * event here already (a device has written to memory), so that the next sync point is to be tried,
- * when the last one is not stored yet, or when the recording can have no more of them.
+ * A snapshot at the sync point where the machine stands, before the events there. Memory and what
+ * was written to the disk are copied only: recorder_store_snapshot(), called until it returns
+ * false, stores so many pages of them each time, and then the snapshot. recorder_finish() does what
+ * is left of that; a recorder that is killed before loses the snapshot. Returns 1; 0 when there was
+ * an event here already (a device has written to memory), so that the next sync point is to be
+ * tried, when the last one is not stored yet, or when the recording can have no more of them.
  */
-int recorder_snapshot(struct recorder *r, struct vcpu *vcpu, const struct recorder_state *state,
+int recorder_snapshot(struct recorder *r, struct vm *vm, const struct recorder_state *state,
                       struct err *e);
 bool recorder_store_snapshot(struct recorder *r, size_t pages);
 
@@ -108,7 +112,6 @@ struct recorded_dma {
     struct dma dma;
     const struct guest_memory *memory;
     struct recorder *recorder;
-    unsigned vcpu; /* the vCPU whose sync point the transfers happen at */
 };
 void recorded_dma_init(struct recorded_dma *d, const struct guest_memory *m, struct recorder *r);
 
@@ -117,8 +120,8 @@ void recorded_dma_init(struct recorded_dma *d, const struct guest_memory *m, str
 /* Make everything so far durable against a kill, when it is time to. Call between two events. */
 int recorder_epoch(struct recorder *r, uint64_t now_ns, struct err *e);
 /* Why the machine ended; with_digest: its state is at a sync point and can be compared. */
-int recorder_end(struct recorder *r, struct vcpu *vcpu, const struct guest_memory *m,
-                 enum end_reason reason, bool with_digest, struct err *e);
+int recorder_end(struct recorder *r, struct vm *vm, enum end_reason reason, bool with_digest,
+                 struct err *e);
 void recorder_stats(const struct recorder *r, struct recorder_stats *stats);
 /* Finish the file (after recorder_end) or give it up, and free the recorder. */
 int recorder_finish(struct recorder *r, enum end_reason reason, struct err *e);

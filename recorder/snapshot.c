@@ -14,9 +14,10 @@ bool snapshot_name_valid(const char *name)
     return len >= 1 && len <= SNAPSHOT_NAME_MAX && strspn(name, allowed) == len;
 }
 
-int mark_get_vcpu(struct vcpu *vcpu, struct player_mark *mark, struct err *e)
+int mark_get_vcpu(struct vcpu *vcpu, struct cpu_mark *mark, struct err *e)
 {
-    return vcpu_state_get(vcpu, &mark->cpu, e) < 0 || vcpu_pending_get(vcpu, &mark->pending, e) < 0
+    return vcpu_state_get(vcpu, &mark->state, e) < 0 ||
+                   vcpu_pending_get(vcpu, &mark->pending, e) < 0
                ? -1
                : 0;
 }
@@ -128,7 +129,7 @@ static void runs_decode(struct cursor *in, struct snapshot *s, uint64_t runs, ui
 
 /* ---- the mark ---- */
 
-enum { MARK_WINDOW = 1, MARK_DLAB = 2, MARK_LOOPBACK = 4 };
+enum { MARK_DLAB = 1, MARK_LOOPBACK = 2 };
 
 static void codec_encode(struct bytes *out, const struct event_codec *codec)
 {
@@ -151,52 +152,77 @@ static void codec_decode(struct cursor *in, struct event_codec *codec)
 }
 
 /* At a sync point no branches have been counted, so they are left out. */
-static void mark_encode(struct bytes *out, const struct player_mark *m)
+static void cpu_encode(struct bytes *out, const struct cpu_mark *m)
 {
     struct sync_point zero = {0};
+    struct sync_point last = m->last_sync;
 
-    assert(m->at_sync && m->ordinal);
+    if (!last.kind) /* it has not run yet */
+        last.kind = EXIT_SYNC_LAST;
+    bytes_put_u8(out, (uint8_t)(m->window | (m->last_sync.kind != 0) << 1));
+    sync_encode(out, &zero, &last);
+    vcpu_state_encode(out, &m->state);
+    vcpu_pending_encode(out, &m->pending);
+}
+
+static void cpu_decode(struct cursor *in, struct cpu_mark *m)
+{
+    struct sync_point zero = {0};
+    const uint8_t flags = cursor_u8(in);
+
+    m->window = flags & 1;
+    sync_decode(in, &zero, &m->last_sync);
+    if (!(flags & 2))
+        m->last_sync = (struct sync_point){0};
+    vcpu_state_decode(in, &m->state);
+    vcpu_pending_decode(in, &m->pending);
+    if (flags > 3)
+        in->bad = true;
+}
+
+static void mark_encode(struct bytes *out, const struct player_mark *m)
+{
+    assert(m->at_sync && m->ordinal && m->cpu < m->cpu_count && m->cpu_count <= MAX_VCPUS);
     bytes_put_varint(out, m->ordinal);
     bytes_put_varint(out, m->tsc);
     bytes_put_u64(out, m->outputs);
-    bytes_put_u8(out, (uint8_t)((m->window ? MARK_WINDOW : 0) | (m->dlab ? MARK_DLAB : 0) |
-                                (m->loopback ? MARK_LOOPBACK : 0)));
+    bytes_put_u8(out, (uint8_t)((m->dlab ? MARK_DLAB : 0) | (m->loopback ? MARK_LOOPBACK : 0)));
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
         bytes_put_varint(out, m->at[kind]);
-    sync_encode(out, &zero, &m->last_sync);
     codec_encode(out, &m->codec);
     bytes_put_u64(out, m->hook.rip);
     bytes_put_u64(out, m->hook.handler);
     bytes_put_u64(out, m->hook.ud);
     bytes_put_u64(out, m->hook.iretq);
-    vcpu_state_encode(out, &m->cpu);
-    vcpu_pending_encode(out, &m->pending);
+    bytes_put_u8(out, (uint8_t)m->cpu_count);
+    bytes_put_u8(out, (uint8_t)m->cpu);
+    for (unsigned i = 0; i < m->cpu_count; i++)
+        cpu_encode(out, &m->cpus[i]);
 }
 
 static void mark_decode(struct cursor *in, struct player_mark *m)
 {
-    struct sync_point zero = {0};
-
     *m = (struct player_mark){.at_sync = true};
     m->ordinal = cursor_varint(in);
     m->tsc = cursor_varint(in);
     m->outputs = cursor_u64(in);
     const uint8_t flags = cursor_u8(in);
-    m->window = flags & MARK_WINDOW;
     m->dlab = flags & MARK_DLAB;
     m->loopback = flags & MARK_LOOPBACK;
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
         m->at[kind] = cursor_varint(in);
-    sync_decode(in, &zero, &m->last_sync);
     codec_decode(in, &m->codec);
     m->hook.rip = cursor_u64(in);
     m->hook.handler = cursor_u64(in);
     m->hook.ud = cursor_u64(in);
     m->hook.iretq = cursor_u64(in);
-    vcpu_state_decode(in, &m->cpu);
-    vcpu_pending_decode(in, &m->pending);
-    if (!m->ordinal || m->codec.ordinal >= m->ordinal ||
-        flags & ~(MARK_WINDOW | MARK_DLAB | MARK_LOOPBACK))
+    m->cpu_count = cursor_u8(in);
+    m->cpu = cursor_u8(in);
+    if (m->cpu_count > MAX_VCPUS || m->cpu >= m->cpu_count)
+        in->bad = true;
+    for (unsigned i = 0; i < m->cpu_count && !in->bad; i++)
+        cpu_decode(in, &m->cpus[i]);
+    if (!m->ordinal || m->codec.ordinal >= m->ordinal || flags & ~(MARK_DLAB | MARK_LOOPBACK))
         in->bad = true;
 }
 

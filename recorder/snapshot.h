@@ -35,14 +35,21 @@
  * player_step() returned (not after player_interrupt()). Restoring one, with its memory, brings the
  * replay back.
  */
-struct player_mark {
-    struct vcpu_state cpu;
+struct cpu_mark {
+    struct vcpu_state state;
     struct vcpu_pending pending;
-    bool window, at_sync;
-    uint64_t at[STREAM_KINDS]; /* offsets in the streams */
+    bool window;
     struct sync_point last_sync;
+    uint64_t branches;
+};
+
+struct player_mark {
+    struct cpu_mark cpus[MAX_VCPUS];
+    unsigned cpu_count, cpu; /* cpu: the one that runs */
+    bool at_sync;
+    uint64_t at[STREAM_KINDS]; /* offsets in the streams */
     struct event_codec codec;
-    uint64_t ordinal, tsc, branches;
+    uint64_t ordinal, tsc;
     struct gp_hook hook;
     uint64_t outputs;
     bool dlab, loopback;
@@ -58,7 +65,7 @@ struct page_run {
 #define SNAPSHOT_MAX_BYTES (256u << 20) /* of a record: what bounds a reader's memory */
 #define SNAPSHOTS_MAX      65536u       /* in a recording, for the same reason */
 /* All before the runs takes less. */
-#define SNAPSHOT_HEAD_MAX 4096u
+#define SNAPSHOT_HEAD_MAX 16384u
 
 struct snapshot {
     char name[SNAPSHOT_NAME_MAX + 1];
@@ -81,9 +88,9 @@ void snapshot_add_page(struct snapshot *s, uint32_t page, uint32_t chunk);
 bool snapshot_find_page(const struct snapshot *s, uint32_t page, uint32_t *chunk);
 void snapshot_free(struct snapshot *s);
 
-/* The vCPU's part of a mark, of a vCPU whose last instruction is complete; the rest is the
+/* What KVM knows of a mark of this vCPU, whose last instruction is complete; the rest is the
  * caller's. */
-int mark_get_vcpu(struct vcpu *vcpu, struct player_mark *mark, struct err *e);
+int mark_get_vcpu(struct vcpu *vcpu, struct cpu_mark *mark, struct err *e);
 
 /* Append the record, its length included. The mark must be at a sync point, not the 0th. */
 void snapshot_encode(struct bytes *out, const struct snapshot *s);

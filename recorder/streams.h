@@ -11,12 +11,6 @@ enum stream_kind {
     STREAM_EVENTS = 3,
     STREAM_KINDS = 4,
 };
-#define MAX_VCPUS 8
-
-static inline unsigned stream_of(unsigned vcpu, enum stream_kind kind)
-{
-    return vcpu * STREAM_KINDS + kind;
-}
 
 /* What the machine had written to its disk before its first instruction here: for every such 4 KiB
  * the numbers of cluster and chunk (recorder/live_state.h). Empty for a machine that boots. Not
@@ -45,7 +39,7 @@ static inline unsigned stream_of(unsigned vcpu, enum stream_kind kind)
  * varint(RIP), varint(CPL), varint(exits), varint(ns). Not needed to replay. */
 #define STREAM_LANDINGS 63
 
-_Static_assert(MAX_VCPUS *STREAM_KINDS <= STREAM_DISK && STREAM_LANDINGS < STREAM_COUNT,
+_Static_assert(STREAM_KINDS <= STREAM_DISK && STREAM_LANDINGS < STREAM_COUNT,
                "streams do not overlap");
 
 #endif

@@ -18,6 +18,7 @@ static const char *const exit_names[EXIT_SYNC_LAST + 1] = {
     [EXIT_TRAP] = "general protection trap",
     [EXIT_SHUTDOWN] = "triple fault",
     [EXIT_FORCED] = "forced point",
+    [EXIT_CR8] = "cr8",
 };
 
 void sync_point_format(const struct sync_point *sync, char *text, size_t size)
@@ -53,7 +54,7 @@ static void show_place(const struct player *p, const char *label, const struct s
     uint64_t rip = sync->regs[REGISTER_RIP];
     char code[128], what[96], where[160];
 
-    vcpu_get_sregs((struct vcpu *)&p->cpu.vcpu, &sregs);
+    vcpu_get_sregs((struct vcpu *)&p->cpu->vcpu, &sregs);
     insn_format(m, sregs.cr3, rip, code, sizeof code);
     sync_point_format(sync, what, sizeof what);
     symbolize(p->recording, rip, where, sizeof where);

@@ -26,15 +26,15 @@ static const char *const exit_names[] = {
 static void put_place(const struct timeline *t, struct bytes *out)
 {
     const struct player *p = t->player;
-    const uint64_t rip = p->cpu.vcpu.regs->rip;
+    const uint64_t rip = p->cpu->vcpu.regs->rip;
     char symbol[128];
 
     symbolize(p->recording, rip, symbol, sizeof symbol);
-    gdb_put_text(out, "sync point %llu", (unsigned long long)p->cpu.ordinal);
-    if (!p->cpu.at_sync && t->here->mark.at_sync && t->here->mark.ordinal == p->cpu.ordinal &&
+    gdb_put_text(out, "sync point %llu", (unsigned long long)p->ordinal);
+    if (!p->at_sync && t->here->mark.at_sync && t->here->mark.ordinal == p->ordinal &&
         t->steps != STEPS_UNKNOWN)
         gdb_put_text(out, " + %llu", (unsigned long long)t->steps);
-    else if (!p->cpu.at_sync)
+    else if (!p->at_sync)
         gdb_put_text(out, " and some instructions");
     if (t->changed)
         gdb_put_text(out, ", changed at sync point %llu",
@@ -111,9 +111,9 @@ static int do_snapshot(struct timeline *t, const char *rest, struct bytes *out, 
     if (t->changed)
         return err_set(e, STATUS_ERROR,
                        "this is not what was recorded: go back before the change first");
-    if (!p->cpu.at_sync || !p->cpu.ordinal)
+    if (!p->at_sync || !p->ordinal)
         return err_set(e, STATUS_ERROR, "a snapshot can be at a sync point only; monitor seek %llu",
-                       (unsigned long long)(p->cpu.ordinal ? p->cpu.ordinal : 1));
+                       (unsigned long long)(p->ordinal ? p->ordinal : 1));
     if (snapshot_adder_open(&adder, recording_path(p->recording), e) < 0)
         return -1;
     if (snapshot_adder_put(&adder, p, *rest ? rest : NULL, NULL, &made, e) < 0) {
@@ -140,7 +140,7 @@ static int do_info(struct timeline *t, const char *rest, struct bytes *out, stru
             gdb_put_text(out, "%c %llu: sync point %llu%s, rip %#llx\n", c == t->here ? '*' : ' ',
                          (unsigned long long)c->number, (unsigned long long)c->mark.ordinal,
                          c->mark.at_sync ? "" : " and some instructions",
-                         (unsigned long long)c->mark.cpu.regs.rip);
+                         (unsigned long long)player_mark_regs(&c->mark)->rip);
     }
     gdb_put_text(out, "%u checkpoints with those made on the way, %.1f MiB\n", count,
                  (double)t->history.bytes / 1048576);
@@ -151,14 +151,18 @@ static int do_info(struct timeline *t, const char *rest, struct bytes *out, stru
 static int do_events(struct timeline *t, const char *rest, struct bytes *out, struct err *e)
 {
     struct player *p = t->player;
-    struct stream_reader *in = stream_open(p->recording, stream_of(0, STREAM_SYNCS), e);
-    struct sync_point last = p->cpu.last_sync, next;
-    uint64_t ordinal = p->cpu.ordinal;
+    struct stream_reader *in = stream_open(p->recording, STREAM_SYNCS, e);
+    struct sync_point last = p->cpu->last_sync, next;
+    uint64_t ordinal = p->ordinal;
     unsigned long left = *rest ? strtoul(rest, NULL, 0) : 10;
 
     if (!in)
         return -1;
-    stream_seek(in, stream_tell(p->cpu.stream[STREAM_SYNCS]));
+    if (p->cpu_count > 1) { /* which one is at the next ones is among the events */
+        stream_close(in);
+        return err_set(e, STATUS_ERROR, "with several CPUs, see dittovm dump");
+    }
+    stream_seek(in, stream_tell(p->stream[STREAM_SYNCS]));
     for (; left && stream_left(in); left--) {
         size_t got;
         const uint8_t *data = stream_peek(in, SYNC_MAX_BYTES, &got);

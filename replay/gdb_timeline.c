@@ -26,30 +26,29 @@ static struct timeline *timeline_of(struct gdb_target *t)
 
 static struct vcpu *vcpu_of(struct gdb_target *t)
 {
-    return &timeline_of(t)->player->cpu.vcpu;
+    return &timeline_of(t)->player->cpu->vcpu;
 }
 
 /* ---- looking ---- */
 
 static unsigned cpus(struct gdb_target *t)
 {
-    (void)t;
-    return 1;
+    return timeline_of(t)->player->cpu_count;
 }
 
 static int state(struct gdb_target *t, unsigned cpu, struct vcpu_state *out, struct err *e)
 {
-    (void)cpu;
-    return player_finish_exit(timeline_of(t)->player, e) < 0 ? -1
-                                                             : vcpu_state_get(vcpu_of(t), out, e);
+    struct player *p = timeline_of(t)->player;
+
+    /* Those that do not run now have no exit to be finished. */
+    return player_finish_exit(p, e) < 0 ? -1 : vcpu_state_get(&p->cpus[cpu].vcpu, out, e);
 }
 
 static size_t read_virtual(struct gdb_target *t, unsigned cpu, uint64_t va, void *data, size_t len)
 {
     struct kvm_sregs sregs;
 
-    (void)cpu;
-    vcpu_get_sregs(vcpu_of(t), &sregs);
+    vcpu_get_sregs(&timeline_of(t)->player->cpus[cpu].vcpu, &sregs);
     return walk_read(&vcpu_of(t)->vm->memory, sregs.cr3, va, data, len);
 }
 
@@ -80,11 +79,10 @@ static int change(struct gdb_target *t, struct err *e)
 
 static int set_state(struct gdb_target *t, unsigned cpu, const struct vcpu_state *to, struct err *e)
 {
-    struct vcpu *vcpu = vcpu_of(t);
+    struct player *p = timeline_of(t)->player;
+    struct vcpu *vcpu = &p->cpus[cpu].vcpu;
 
-    (void)cpu;
-    if (change(t, e) < 0 || player_finish_exit(timeline_of(t)->player, e) < 0 ||
-        vcpu_state_set(vcpu, to, e) < 0)
+    if (change(t, e) < 0 || player_finish_exit(p, e) < 0 || vcpu_state_set(vcpu, to, e) < 0)
         return -1;
     return vcpu_complete(vcpu, e); /* for what KVM says in kvm_run about interrupts */
 }
@@ -113,21 +111,21 @@ static int write_memory(struct gdb_target *t, const uint64_t *cr3, uint64_t va, 
         if (pass == 0 && change(t, e) < 0)
             return -1;
     }
-    watchpoints_see(&timeline->player->cpu.stops);
+    watchpoints_see(&timeline->player->stops);
     return 0;
 }
 
 static int write_virtual(struct gdb_target *t, unsigned cpu, uint64_t va, const void *data,
                          size_t len, struct err *e)
 {
+    struct player *p = timeline_of(t)->player;
     struct kvm_sregs sregs;
     uint64_t cr3;
 
-    (void)cpu;
     /* What an exit is still to write comes first. */
-    if (player_finish_exit(timeline_of(t)->player, e) < 0)
+    if (player_finish_exit(p, e) < 0)
         return -1;
-    vcpu_get_sregs(vcpu_of(t), &sregs);
+    vcpu_get_sregs(&p->cpus[cpu].vcpu, &sregs);
     cr3 = sregs.cr3;
     return write_memory(t, &cr3, va, data, len, e);
 }
@@ -149,7 +147,7 @@ static bool is_watch(enum gdb_breakpoint_kind kind)
 
 static int put_in_place(struct gdb_timeline *g, struct gdb_stop_point *p, struct err *e)
 {
-    struct breakpoints *set = &g->timeline->player->cpu.stops;
+    struct breakpoints *set = &g->timeline->player->stops;
 
     if (!is_watch(p->kind))
         return breakpoints_add(set, &p->breakpoint, e);
@@ -181,7 +179,7 @@ static int insert(struct gdb_target *t, enum gdb_breakpoint_kind kind, uint64_t 
 
 static void take_away(struct gdb_timeline *g, struct gdb_stop_point **at)
 {
-    struct breakpoints *set = &g->timeline->player->cpu.stops;
+    struct breakpoints *set = &g->timeline->player->stops;
     struct gdb_stop_point *p = *at;
 
     *at = p->next;
@@ -246,11 +244,14 @@ static int resume(struct gdb_target *t, unsigned cpu, enum gdb_resume how, struc
     struct gdb_timeline *g = gdb_timeline_of(t);
     const bool changed = g->timeline->changed;
 
-    *stop = (struct gdb_stop){.cpu = cpu};
+    (void)cpu; /* the recording says who runs */
+    *stop = (struct gdb_stop){0};
     if (changed && (how == GDB_REVERSE_STEP || how == GDB_REVERSE_CONTINUE))
         snprintf(stop->note, sizeof stop->note,
                  "what was changed is undone; this is what was recorded");
-    switch (run[how](g->timeline, e)) {
+    const enum timeline_stop reason = run[how](g->timeline, e);
+    stop->cpu = vcpu_of(t)->index;
+    switch (reason) {
     case TIMELINE_THERE:
         stop->reason = GDB_STOP_STEP;
         return 0;

@@ -15,7 +15,7 @@
 static int bad(const struct player *p, struct err *e, const char *what)
 {
     return err_set(e, STATUS_BAD_RECORDING, "%s is damaged: %s (at sync point %llu)",
-                   recording_path(p->recording), what, (unsigned long long)p->cpu.ordinal);
+                   recording_path(p->recording), what, (unsigned long long)p->ordinal);
 }
 
 /* ---- opening ---- */
@@ -70,28 +70,33 @@ static int load_image(struct player *p, struct err *e)
 static int load_state(struct player *p, struct err *e)
 {
     struct stream_reader *in = stream_open(p->recording, STREAM_STATE, e);
-    struct vcpu *vcpu = &p->cpu.vcpu;
     struct vcpu_state state;
     struct vcpu_pending pending;
     size_t got;
+    int rc = 0;
 
     if (!in)
         return -1;
-    const uint8_t *data = stream_peek(in, 8192, &got);
+    const uint8_t *data = stream_peek(in, STREAM_MAX_PEEK, &got);
     struct cursor c = cursor_of(data, data ? got : 0);
-    const bool good = vcpu_state_decode(&c, &state) && vcpu_pending_decode(&c, &pending);
+    for (unsigned i = 0; i < p->cpu_count && rc == 0; i++) {
+        struct vcpu *vcpu = &p->cpus[i].vcpu;
+        if (!vcpu_state_decode(&c, &state) || !vcpu_pending_decode(&c, &pending))
+            rc = bad(p, e, "it has no initial CPU state");
+        else if (vcpu_state_set(vcpu, &state, e) < 0 || vcpu_pending_set(vcpu, &pending, e) < 0 ||
+                 vcpu_complete(vcpu, e) < 0) /* for what KVM says in kvm_run about interrupts */
+            rc = -1;
+    }
     const uint8_t uart = cursor_u8(&c);
-    int rc = good && !c.bad && uart <= 3 ? 0 : bad(p, e, "it has no initial CPU state");
-    if (rc == 0 &&
-        (vcpu_state_set(vcpu, &state, e) < 0 || vcpu_pending_set(vcpu, &pending, e) < 0 ||
-         vcpu_complete(vcpu, e) < 0)) /* for what KVM says in kvm_run about interrupts */
-        rc = -1;
+    if (rc == 0 && (c.bad || uart > 3))
+        rc = bad(p, e, "it has no initial UART state");
     p->dlab = uart & 1;
     p->loopback = uart & 2;
     stream_close(in);
     return rc;
 }
 
+/* Also p->cpu_count. */
 static int read_meta(struct player *p, uint64_t *memory_size, bool *counted, struct err *e)
 {
     size_t len;
@@ -105,15 +110,16 @@ static int read_meta(struct player *p, uint64_t *memory_size, bool *counted, str
 
     if (!machine || memory <= 0 || !clock)
         rc = bad(p, e, "its description of the machine is incomplete");
-    else if (cpus != 1)
-        rc = err_set(e, STATUS_BAD_RECORDING, "%s has %lld CPUs; this dittovm replays one",
-                     recording_path(p->recording), (long long)cpus);
+    else if (cpus < 1 || cpus > MAX_VCPUS)
+        rc = err_set(e, STATUS_BAD_RECORDING, "%s has %lld CPUs; this dittovm replays up to %u",
+                     recording_path(p->recording), (long long)cpus, MAX_VCPUS);
     const struct clock_ops *ops = clock ? clock_find(clock) : NULL;
     if (rc == 0 && !ops)
         rc = err_set(e, STATUS_BAD_RECORDING, "%s was made with a clock that is not known: '%.32s'",
                      recording_path(p->recording), clock);
     *counted = ops && ops->counts;
     *memory_size = (uint64_t)memory;
+    p->cpu_count = rc == 0 ? (unsigned)cpus : 0;
     json_decref(meta);
     return rc;
 }
@@ -121,8 +127,8 @@ static int read_meta(struct player *p, uint64_t *memory_size, bool *counted, str
 static int open_streams(struct player *p, struct err *e)
 {
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++) {
-        p->cpu.stream[kind] = stream_open(p->recording, stream_of(0, kind), e);
-        if (!p->cpu.stream[kind])
+        p->stream[kind] = stream_open(p->recording, kind, e);
+        if (!p->stream[kind])
             return -1;
     }
     return 0;
@@ -132,22 +138,33 @@ static int open_streams(struct player *p, struct err *e)
  * A recording made with a counting clock has the counts that another one needs; one made without
  * has none, but a landmark is in every recording, and the stepping clock needs no more.
  */
-static int open_clock(struct player *p, const struct clock_ops *clock, bool counted, struct err *e)
+static int open_clock(struct player *p, struct player_cpu *cpu, const struct clock_ops *clock,
+                      bool counted, struct err *e)
 {
-    struct clock *c = &p->cpu.clock;
-
     if (clock && clock->needs_count && !counted)
         return err_set(e, STATUS_ERROR,
                        "%s was made without counting branches; replay it with --clock landmark",
                        recording_path(p->recording));
     if (!clock && !counted)
         clock = &clock_landmark;
-    int rc = clock_open(c, clock, &p->cpu.vcpu, &p->hook, e);
-    breakpoints_init(&p->cpu.stops, &p->cpu.vcpu, &p->hook);
-    p->cpu.stops.interrupted = &p->interrupted;
-    stepper_init(&p->cpu.stepper, &p->cpu.vcpu);
-    c->replaying = true;
-    return rc;
+    if (clock_open(&cpu->clock, clock, &cpu->vcpu, &p->hook, e) < 0)
+        return -1;
+    cpu->clock.replaying = true;
+    return 0;
+}
+
+static int open_cpus(struct player *p, const struct clock_ops *clock, bool counted, struct err *e)
+{
+    for (unsigned i = 0; i < p->cpu_count; i++) {
+        struct player_cpu *cpu = &p->cpus[i];
+        if (vcpu_create(&cpu->vcpu, &p->vm, i, p->cpu_count, e) < 0 ||
+            open_clock(p, cpu, clock, counted, e) < 0)
+            return -1;
+        stepper_init(&cpu->stepper, &cpu->vcpu);
+    }
+    breakpoints_init(&p->stops, &p->cpu->vcpu, &p->hook);
+    p->stops.interrupted = &p->interrupted;
+    return 0;
 }
 
 static int open_machine(struct player *p, const struct clock_ops *clock, struct err *e)
@@ -158,9 +175,7 @@ static int open_machine(struct player *p, const struct clock_ops *clock, struct 
     p->chunks = chunk_source_open(p->recording, e);
     if (!p->chunks || read_meta(p, &memory, &counted, e) < 0 || open_streams(p, e) < 0)
         return -1;
-    if (vm_create(&p->vm, memory, e) < 0)
-        return -1;
-    if (vcpu_create(&p->cpu.vcpu, &p->vm, 0, 1, e) < 0 || open_clock(p, clock, counted, e) < 0)
+    if (vm_create(&p->vm, memory, e) < 0 || open_cpus(p, clock, counted, e) < 0)
         return -1;
     return load_image(p, e) < 0 || load_state(p, e) < 0 ? -1 : 0;
 }
@@ -171,8 +186,11 @@ int player_open(struct player *p, struct recording *recording, const struct cloc
     *p = (struct player){
         .recording = recording,
         .vm = {.fd = -1, .kvm_fd = -1},
-        .cpu = {.vcpu = {.fd = -1}, .at_sync = true},
+        .at_sync = true,
     };
+    for (unsigned i = 0; i < MAX_VCPUS; i++)
+        p->cpus[i].vcpu.fd = -1;
+    p->cpu = p->cpus;
     if (open_machine(p, clock, e) < 0) {
         player_close(p);
         return -1;
@@ -183,12 +201,14 @@ int player_open(struct player *p, struct recording *recording, const struct cloc
 void player_close(struct player *p)
 {
     player_settle(p);
-    clock_close(&p->cpu.clock);
-    vcpu_destroy(&p->cpu.vcpu);
+    for (unsigned i = 0; i < MAX_VCPUS; i++) {
+        clock_close(&p->cpus[i].clock);
+        vcpu_destroy(&p->cpus[i].vcpu);
+    }
     vm_destroy(&p->vm);
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
-        if (p->cpu.stream[kind])
-            stream_close(p->cpu.stream[kind]);
+        if (p->stream[kind])
+            stream_close(p->stream[kind]);
     if (p->chunks)
         chunk_source_close(p->chunks);
     landing_log_free(&p->landings);
@@ -197,27 +217,44 @@ void player_close(struct player *p)
 
 unsigned player_progress(const struct player *p)
 {
-    uint64_t total = recording_stream_length(p->recording, stream_of(0, STREAM_SYNCS));
+    uint64_t total = recording_stream_length(p->recording, STREAM_SYNCS);
 
-    return total ? (unsigned)(stream_tell(p->cpu.stream[STREAM_SYNCS]) * 100 / total) : 100;
+    return total ? (unsigned)(stream_tell(p->stream[STREAM_SYNCS]) * 100 / total) : 100;
+}
+
+struct landing_stats player_landing_stats(const struct player *p)
+{
+    struct landing_stats all = {0};
+
+    for (unsigned i = 0; i < p->cpu_count; i++) {
+        all.landings += p->cpus[i].clock.stats.landings;
+        all.exits += p->cpus[i].clock.stats.exits;
+    }
+    return all;
 }
 
 void player_interrupt(struct player *p)
 {
     p->interrupted = true;
-    if (p->cpu.vcpu.run)
-        vcpu_kick(&p->cpu.vcpu);
+    if (p->cpu->vcpu.run)
+        vcpu_kick(&p->cpu->vcpu);
+}
+
+void player_set_cpu(struct player *p, unsigned index)
+{
+    assert(index < p->cpu_count);
+    p->cpu = &p->cpus[index];
+    p->stops.vcpu = &p->cpu->vcpu;
 }
 
 /* ---- reading ahead ---- */
 
 int player_fetch(struct player *p, struct err *e)
 {
-    struct vcpu_player *cpu = &p->cpu;
-    struct stream_reader *in = cpu->stream[STREAM_EVENTS];
+    struct stream_reader *in = p->stream[STREAM_EVENTS];
     size_t got;
 
-    if (cpu->has_next)
+    if (p->has_next)
         return 0;
     const uint8_t *data = stream_peek(in, EVENT_MAX_BYTES, &got);
     if (stream_bad(in))
@@ -225,11 +262,11 @@ int player_fetch(struct player *p, struct err *e)
     if (!got)
         return 0;
     struct cursor c = cursor_of(data, got);
-    cpu->codec_before = cpu->codec;
-    if (!event_decode(&c, &cpu->codec, &cpu->next) || cpu->next.ordinal < cpu->ordinal)
+    p->codec_before = p->codec;
+    if (!event_decode(&c, &p->codec, &p->next) || p->next.ordinal < p->ordinal)
         return bad(p, e, "an event makes no sense");
-    cpu->has_next = true;
-    cpu->next_bytes = got - cursor_left(&c);
+    p->has_next = true;
+    p->next_bytes = got - cursor_left(&c);
     p->stats.events++;
     return 0;
 }
@@ -237,8 +274,8 @@ int player_fetch(struct player *p, struct err *e)
 /* Inline DMA data points into the stream, so an event's bytes are left only behind it. */
 void player_consume(struct player *p)
 {
-    stream_skip(p->cpu.stream[STREAM_EVENTS], p->cpu.next_bytes);
-    p->cpu.has_next = false;
+    stream_skip(p->stream[STREAM_EVENTS], p->next_bytes);
+    p->has_next = false;
 }
 
 /* ---- applying events ---- */
@@ -269,24 +306,20 @@ static int dma_write(struct player *p, const struct dma_transfer *dma, struct er
 
 static int compare_digest(struct player *p, const struct state_digest *expected, struct err *e)
 {
-    struct vcpu_state state;
+    struct state_digest got = {.outputs = p->outputs};
 
     if (p->changed)
         return 0;
-    if (vcpu_complete(&p->cpu.vcpu, e) < 0 || vcpu_state_get(&p->cpu.vcpu, &state, e) < 0)
+    if (vcpus_digest(&p->vm, &got.cpu, e) < 0)
         return -1;
-    struct state_digest got = {
-        .memory = memory_digest(&p->vm.memory),
-        .cpu = vcpu_state_digest(&state),
-        .outputs = p->outputs,
-    };
+    got.memory = memory_digest(&p->vm.memory);
     p->stats.digests++;
     p->end = got;
     if (!memcmp(&got, expected, sizeof got))
         return 0;
     p->status = PLAYER_DIVERGED;
     p->divergence.kind = DIVERGED_DIGEST;
-    p->divergence.ordinal = p->cpu.ordinal;
+    p->divergence.ordinal = p->ordinal;
     p->divergence.digest_expected = *expected;
     p->divergence.digest_got = got;
     return 0;
@@ -296,11 +329,11 @@ static int compare_digest(struct player *p, const struct state_digest *expected,
 static enum clock_landing find_landmark(struct player *p, const struct landmark *landmark,
                                         struct vcpu_exit *exit, struct err *e)
 {
-    struct clock *clock = &p->cpu.clock;
-    const struct clock_ops *ops = breakpoints_any(&p->cpu.stops) ? &clock_landmark : clock->ops;
+    struct clock *clock = &p->cpu->clock;
+    const struct clock_ops *ops = breakpoints_any(&p->stops) ? &clock_landmark : clock->ops;
 
-    p->cpu.at_sync = false;
-    clock->breakpoints = breakpoints_any(&p->cpu.stops) ? &p->cpu.stops : NULL;
+    p->at_sync = false;
+    clock->breakpoints = breakpoints_any(&p->stops) ? &p->stops : NULL;
     return ops->land(clock, landmark, exit, &p->interrupted, e);
 }
 
@@ -308,16 +341,16 @@ static int land(struct player *p, const struct landmark *landmark, struct err *e
 {
     struct vcpu_exit exit;
     struct landing cost = {
-        .ordinal = p->cpu.ordinal + 1,
+        .ordinal = p->ordinal + 1,
         .rip = landmark->regs[REGISTER_RIP],
         .cpl = landmark->cpl,
-        .exits = p->cpu.clock.stats.exits,
+        .exits = p->cpu->clock.stats.exits,
         .ns = host_now_ns(),
     };
 
     switch (find_landmark(p, landmark, &exit, e)) {
     case LANDED:
-        cost.exits = p->cpu.clock.stats.exits - cost.exits;
+        cost.exits = p->cpu->clock.stats.exits - cost.exits;
         cost.ns = host_now_ns() - cost.ns;
         landing_log_add(&p->landings, &cost);
         exit = (struct vcpu_exit){.kind = EXIT_FORCED};
@@ -325,11 +358,11 @@ static int land(struct player *p, const struct landmark *landmark, struct err *e
     case LAND_MISSED:
         p->status = PLAYER_DIVERGED;
         p->divergence.kind = DIVERGED_MISSED;
-        p->divergence.ordinal = p->cpu.ordinal + 1;
+        p->divergence.ordinal = p->ordinal + 1;
         p->divergence.expected = (struct sync_point){.kind = EXIT_FORCED};
         memcpy(p->divergence.expected.regs, landmark->regs, sizeof landmark->regs);
-        memcpy(p->divergence.passes, p->cpu.clock.stats.differed, sizeof p->divergence.passes);
-        sync_point_of(&p->cpu.vcpu, &exit, (uint8_t)p->outputs, &p->divergence.got);
+        memcpy(p->divergence.passes, p->cpu->clock.stats.differed, sizeof p->divergence.passes);
+        sync_point_of(&p->cpu->vcpu, &exit, (uint8_t)p->outputs, &p->divergence.got);
         return 0;
     case LAND_STOPPED:
         p->interrupted = false;
@@ -344,6 +377,19 @@ static int land(struct player *p, const struct landmark *landmark, struct err *e
     return -1;
 }
 
+/* It is another vCPU's turn; the same as schedule_switch() of a live machine. */
+static int schedule(struct player *p, unsigned index, struct err *e)
+{
+    if (index >= p->cpu_count)
+        return bad(p, e, "a CPU runs that there is not");
+    if (vcpu_complete(&p->cpu->vcpu, e) < 0)
+        return -1;
+    player_set_cpu(p, index);
+    vcpu_flush_tlb(&p->cpu->vcpu);
+    clock_sync(&p->cpu->clock);
+    return 0;
+}
+
 int player_apply(struct player *p, const struct event *event, struct err *e)
 {
     const void *from;
@@ -352,10 +398,20 @@ int player_apply(struct player *p, const struct event *event, struct err *e)
         return -1;
     switch (event->kind) {
     case EVENT_INJECT:
-        vcpu_inject(&p->cpu.vcpu, event->vector);
+        vcpu_inject(&p->cpu->vcpu, event->vector);
         return 0;
     case EVENT_WINDOW:
-        vcpu_want_window(&p->cpu.vcpu, event->window);
+        vcpu_want_window(&p->cpu->vcpu, event->window);
+        return 0;
+    case EVENT_SCHEDULE:
+        return schedule(p, event->vcpu, e);
+    case EVENT_START:
+        return vcpu_start(&p->cpu->vcpu, event->vector, e);
+    case EVENT_NMI:
+        vcpu_inject_nmi(&p->cpu->vcpu);
+        return 0;
+    case EVENT_CR8:
+        vcpu_set_cr8(&p->cpu->vcpu, event->cr8);
         return 0;
     case EVENT_DMA_WRITE:
         return dma_write(p, &event->dma, e);
@@ -390,14 +446,14 @@ static int apply_events(struct player *p, struct err *e)
     for (;;) {
         if (player_fetch(p, e) < 0)
             return -1;
-        if (!p->cpu.has_next || p->cpu.next.ordinal != p->cpu.ordinal)
+        if (!p->has_next || p->next.ordinal != p->ordinal)
             return 0;
-        const bool forced = p->cpu.next.kind == EVENT_FORCED;
-        int rc = player_apply(p, &p->cpu.next, e);
+        const bool forced = p->next.kind == EVENT_FORCED;
+        int rc = player_apply(p, &p->next, e);
         if (rc < 0 || p->status == PLAYER_BREAK) /* on the way to a forced point */
             return rc;
         player_consume(p);
-        if (forced && p->status == PLAYER_RUNNING && breakpoints_hit(&p->cpu.stops))
+        if (forced && p->status == PLAYER_RUNNING && breakpoints_hit(&p->stops))
             p->status = PLAYER_BREAK;
         if (forced || p->status != PLAYER_RUNNING)
             return forced;
@@ -408,9 +464,9 @@ static int apply_events(struct player *p, struct err *e)
 
 int player_check(struct player *p, const struct vcpu_exit *exit, struct err *e)
 {
-    struct vcpu_player *cpu = &p->cpu;
-    struct stream_reader *in = cpu->stream[STREAM_SYNCS];
-    struct sync_point expected, got, before = cpu->last_sync;
+    struct player_cpu *cpu = p->cpu;
+    struct stream_reader *in = p->stream[STREAM_SYNCS];
+    struct sync_point expected, got;
     size_t available;
 
     const uint8_t *data = stream_peek(in, SYNC_MAX_BYTES, &available);
@@ -425,25 +481,26 @@ int player_check(struct player *p, const struct vcpu_exit *exit, struct err *e)
             output_fold(p->outputs, exit->at, exit->data, (size_t)exit->size * exit->count);
     sync_point_of(&cpu->vcpu, exit, (uint8_t)p->outputs, &got);
     clock_sync(&cpu->clock);
-    cpu->at_sync = true;
-    cpu->ordinal++;
+    p->at_sync = true;
+    p->ordinal++;
     p->stats.syncs++;
     if (got.kind == expected.kind && got.size == expected.size && got.count == expected.count &&
         got.at == expected.at && got.output == expected.output &&
-        !memcmp(got.regs, expected.regs, sizeof got.regs))
+        !memcmp(got.regs, expected.regs, sizeof got.regs)) {
+        p->divergence.before = got;
         return 0;
+    }
     p->status = PLAYER_DIVERGED;
     p->divergence.kind = DIVERGED_SYNC;
-    p->divergence.ordinal = cpu->ordinal;
+    p->divergence.ordinal = p->ordinal;
     p->divergence.expected = expected;
     p->divergence.got = got;
-    p->divergence.before = before;
     return 0;
 }
 
 static int read_input(struct player *p, void *data, size_t len, struct err *e)
 {
-    struct stream_reader *in = p->cpu.stream[STREAM_INPUTS];
+    struct stream_reader *in = p->stream[STREAM_INPUTS];
 
     if (stream_read(in, data, len) < 0)
         return stream_error(in, e);
@@ -454,10 +511,10 @@ static int read_input(struct player *p, void *data, size_t len, struct err *e)
 
 static int read_tsc(struct player *p, uint64_t *value, struct err *e)
 {
-    struct stream_reader *in = p->cpu.stream[STREAM_TSC];
+    struct stream_reader *in = p->stream[STREAM_TSC];
 
-    p->cpu.tsc += (uint64_t)stream_svarint(in);
-    *value = p->cpu.tsc;
+    p->tsc += (uint64_t)stream_svarint(in);
+    *value = p->tsc;
     p->divergence.input_len = 8;
     memcpy(p->divergence.input, value, 8);
     return stream_bad(in) ? stream_error(in, e) : 0;
@@ -491,7 +548,7 @@ static void watch_console(struct player *p, const struct vcpu_exit *exit)
 static int answer(struct player *p, const struct vcpu_exit *exit,
                   const struct exception_frame *frame, struct err *e)
 {
-    struct vcpu *vcpu = &p->cpu.vcpu;
+    struct vcpu *vcpu = &p->cpu->vcpu;
     uint64_t value;
     uint8_t msr[9];
     enum trap_kind trap;
@@ -539,14 +596,14 @@ int player_next(struct player *p, const struct event **next, struct err *e)
 {
     if (player_fetch(p, e) < 0)
         return -1;
-    *next = p->cpu.has_next && p->cpu.next.ordinal == p->cpu.ordinal ? &p->cpu.next : NULL;
+    *next = p->has_next && p->next.ordinal == p->ordinal ? &p->next : NULL;
     return 0;
 }
 
 int player_take(struct player *p, struct err *e)
 {
-    assert(p->cpu.has_next && p->cpu.next.ordinal == p->cpu.ordinal);
-    int rc = player_apply(p, &p->cpu.next, e);
+    assert(p->has_next && p->next.ordinal == p->ordinal);
+    int rc = player_apply(p, &p->next, e);
     player_consume(p);
     return rc;
 }
@@ -565,9 +622,9 @@ static int run_to_exit(struct player *p, struct vcpu_exit *exit, struct err *e)
         [BREAKPOINT_EXIT] = PLAYER_RUNNING,
     };
 
-    p->cpu.at_sync = false;
-    if (breakpoints_any(&p->cpu.stops)) {
-        enum breakpoint_stop stop = breakpoints_run(&p->cpu.stops, exit, e);
+    p->at_sync = false;
+    if (breakpoints_any(&p->stops)) {
+        enum breakpoint_stop stop = breakpoints_run(&p->stops, exit, e);
         if (stop == BREAKPOINT_FAILED)
             return -1;
         p->status = status_of[stop];
@@ -575,7 +632,7 @@ static int run_to_exit(struct player *p, struct vcpu_exit *exit, struct err *e)
         do {
             if (p->interrupted)
                 p->status = PLAYER_STOPPED;
-            else if (p->cpu.clock.ops->run(&p->cpu.clock, exit, e) < 0)
+            else if (p->cpu->clock.ops->run(&p->cpu->clock, exit, e) < 0)
                 return -1;
         } while (p->status == PLAYER_RUNNING && exit->kind == EXIT_KICK);
     }
@@ -588,7 +645,7 @@ int player_take_exit(struct player *p, struct vcpu_exit *exit, struct err *e)
 {
     struct exception_frame frame;
 
-    if (gphook_hit(&p->cpu.vcpu, &p->hook, exit, &frame))
+    if (gphook_hit(&p->cpu->vcpu, &p->hook, exit, &frame))
         exit->kind = EXIT_TRAP;
     if (player_check(p, exit, e) < 0)
         return -1;
@@ -618,7 +675,7 @@ int player_run(struct player *p, uint64_t until, struct err *e)
             p->status = PLAYER_STOPPED;
             break;
         }
-        if (p->cpu.at_sync && p->cpu.ordinal >= until) {
+        if (p->at_sync && p->ordinal >= until) {
             p->status = PLAYER_STOPPED;
             break;
         }
@@ -627,7 +684,7 @@ int player_run(struct player *p, uint64_t until, struct err *e)
             return -1;
         if (applied || p->status != PLAYER_RUNNING)
             continue;
-        if (!stream_left(p->cpu.stream[STREAM_SYNCS])) {
+        if (!stream_left(p->stream[STREAM_SYNCS])) {
             if (recording_complete(p->recording))
                 return bad(p, e, "it stops without an end");
             p->status = PLAYER_CUT;

@@ -28,7 +28,7 @@ enum player_status {
     PLAYER_CUT,      /* at the last whole epoch of a recording whose recorder was killed */
     PLAYER_DIVERGED, /* see struct divergence */
     PLAYER_STOPPED,  /* at the sync point that was asked for, by player_interrupt(), or stepped */
-    PLAYER_BREAK,    /* at a breakpoint of cpu.stops: those with `hit` set */
+    PLAYER_BREAK,    /* at a breakpoint of `stops`: those with `hit` set */
 };
 
 enum divergence_kind {
@@ -55,20 +55,11 @@ struct player_stats {
     uint64_t syncs, events, digests;
 };
 
-/* The decoded timeline of one vCPU. */
-struct vcpu_player {
+struct player_cpu {
     struct vcpu vcpu;
     struct clock clock;
-    struct breakpoints stops;                   /* of who debugs the replay */
-    struct stepper stepper;                     /* open between player_step()s */
-    struct stream_reader *stream[STREAM_KINDS]; /* by enum stream_kind */
-    struct sync_point last_sync;                /* codec memory */
-    struct event_codec codec, codec_before;     /* codec_before: without `next` */
-    struct event next;
-    size_t next_bytes;
-    bool has_next;
-    bool at_sync; /* at sync point `ordinal`, whose events are still to come */
-    uint64_t ordinal, tsc;
+    struct stepper stepper;      /* open between player_step()s */
+    struct sync_point last_sync; /* codec memory */
 };
 
 /*
@@ -88,9 +79,20 @@ struct player_follower {
 struct player {
     struct recording *recording;
     struct vm vm;
-    struct vcpu_player cpu; /* the only one, until machines have several */
+    struct player_cpu cpus[MAX_VCPUS];
+    unsigned cpu_count;
+    struct player_cpu *cpu;   /* the one that runs now; the others stand at sync points of theirs */
+    struct breakpoints stops; /* of who debugs the replay */
     struct chunk_source *chunks;
     struct gp_hook hook;
+    /* The decoded timeline. */
+    struct stream_reader *stream[STREAM_KINDS]; /* by enum stream_kind */
+    struct event_codec codec, codec_before;     /* codec_before: without `next` */
+    struct event next;
+    size_t next_bytes;
+    bool has_next;
+    bool at_sync; /* at sync point `ordinal`, whose events are still to come */
+    uint64_t ordinal, tsc;
     uint64_t outputs; /* running digest */
     enum player_status status;
     enum end_reason reason;  /* when ended */
@@ -131,6 +133,13 @@ int player_finish_exit(struct player *p, struct err *e);
 /* Take down the state but for memory (recorder/snapshot.h), and bring it back. */
 int player_mark(struct player *p, struct player_mark *mark, struct err *e);
 int player_restore(struct player *p, const struct player_mark *mark, struct err *e);
+/* What landing on forced points has cost so far, on all CPUs. */
+struct landing_stats player_landing_stats(const struct player *p);
+/* Of the CPU that runs there. */
+static inline const struct kvm_regs *player_mark_regs(const struct player_mark *mark)
+{
+    return &mark->cpus[mark->cpu].state.regs;
+}
 
 /*
  * For a follower, within access(): have the recording's next event if it happens at this sync

@@ -5,7 +5,7 @@
 
 /* Inside of the player: player.c, player_step.c and player_mark.c. */
 
-/* Have the next event in cpu.next, if there is one (cpu.has_next). */
+/* Have the next event in p->next, if there is one (p->has_next). */
 int player_fetch(struct player *p, struct err *e);
 int player_apply(struct player *p, const struct event *event, struct err *e);
 void player_consume(struct player *p);
@@ -13,10 +13,12 @@ void player_consume(struct player *p);
 int player_check(struct player *p, const struct vcpu_exit *exit, struct err *e);
 /* An exit of the guest's: compare it, and give the guest what it asked for. */
 int player_take_exit(struct player *p, struct vcpu_exit *exit, struct err *e);
+/* The CPU that runs from here on. */
+void player_set_cpu(struct player *p, unsigned index);
 /* The end of stepping, before anything else is done with the vCPU. */
 static inline void player_settle(struct player *p)
 {
-    stepper_close(&p->cpu.stepper);
+    stepper_close(&p->cpu->stepper);
 }
 
 #endif

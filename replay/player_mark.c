@@ -4,59 +4,79 @@
 int player_finish_exit(struct player *p, struct err *e)
 {
     player_settle(p);
-    return vcpu_complete(&p->cpu.vcpu, e);
+    return vcpu_complete(&p->cpu->vcpu, e);
+}
+
+static int mark_cpu(struct player_cpu *cpu, struct cpu_mark *mark, struct err *e)
+{
+    struct vcpu *vcpu = &cpu->vcpu;
+
+    mark->window = vcpu->run->request_interrupt_window;
+    mark->last_sync = cpu->last_sync;
+    mark->branches = cpu->clock.branches;
+    return vcpu_complete(vcpu, e) < 0 || mark_get_vcpu(vcpu, mark, e) < 0 ? -1 : 0;
 }
 
 int player_mark(struct player *p, struct player_mark *mark, struct err *e)
 {
-    struct vcpu_player *cpu = &p->cpu;
-    struct vcpu *vcpu = &cpu->vcpu;
-
     player_settle(p);
     *mark = (struct player_mark){
-        .window = vcpu->run->request_interrupt_window,
-        .at_sync = cpu->at_sync,
-        .last_sync = cpu->last_sync,
-        .codec = cpu->has_next ? cpu->codec_before : cpu->codec,
-        .ordinal = cpu->ordinal,
-        .tsc = cpu->tsc,
-        .branches = cpu->clock.branches,
+        .cpu_count = p->cpu_count,
+        .cpu = p->cpu->vcpu.index,
+        .at_sync = p->at_sync,
+        .codec = p->has_next ? p->codec_before : p->codec,
+        .ordinal = p->ordinal,
+        .tsc = p->tsc,
         .hook = p->hook,
         .outputs = p->outputs,
         .dlab = p->dlab,
         .loopback = p->loopback,
     };
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
-        mark->at[kind] = stream_tell(cpu->stream[kind]);
-    return vcpu_complete(vcpu, e) < 0 || mark_get_vcpu(vcpu, mark, e) < 0 ? -1 : 0;
+        mark->at[kind] = stream_tell(p->stream[kind]);
+    for (unsigned i = 0; i < p->cpu_count; i++)
+        if (mark_cpu(&p->cpus[i], &mark->cpus[i], e) < 0)
+            return -1;
+    return 0;
+}
+
+static int restore_cpu(struct player_cpu *cpu, const struct cpu_mark *mark, struct err *e)
+{
+    struct vcpu *vcpu = &cpu->vcpu;
+
+    vcpu_want_window(vcpu, mark->window);
+    /* An instruction that is half done would be finished in the state that is set now. */
+    if (vcpu_complete(vcpu, e) < 0 || vcpu_state_set(vcpu, &mark->state, e) < 0 ||
+        vcpu_pending_set(vcpu, &mark->pending, e) < 0)
+        return -1;
+    cpu->last_sync = mark->last_sync;
+    clock_restore(&cpu->clock, mark->branches);
+    /* Once more, for what KVM says in kvm_run about interrupts. */
+    return vcpu_complete(vcpu, e);
 }
 
 int player_restore(struct player *p, const struct player_mark *mark, struct err *e)
 {
-    struct vcpu_player *cpu = &p->cpu;
-    struct vcpu *vcpu = &cpu->vcpu;
-
     player_settle(p);
-    vcpu_want_window(vcpu, mark->window);
-    /* An instruction that is half done would be finished in the state that is set now. */
-    if (vcpu_complete(vcpu, e) < 0 || vcpu_state_set(vcpu, &mark->cpu, e) < 0 ||
-        vcpu_pending_set(vcpu, &mark->pending, e) < 0)
-        return -1;
+    if (mark->cpu_count != p->cpu_count)
+        return err_set(e, STATUS_BAD_RECORDING, "it is of a machine with %u CPUs, not %u",
+                       mark->cpu_count, p->cpu_count);
+    for (unsigned i = 0; i < p->cpu_count; i++)
+        if (restore_cpu(&p->cpus[i], &mark->cpus[i], e) < 0)
+            return -1;
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
-        stream_seek(cpu->stream[kind], mark->at[kind]);
-    cpu->last_sync = mark->last_sync;
-    cpu->codec = mark->codec;
-    cpu->has_next = false;
-    cpu->at_sync = mark->at_sync;
-    cpu->ordinal = mark->ordinal;
-    cpu->tsc = mark->tsc;
-    clock_restore(&cpu->clock, mark->branches);
+        stream_seek(p->stream[kind], mark->at[kind]);
+    player_set_cpu(p, mark->cpu);
+    p->codec = mark->codec;
+    p->has_next = false;
+    p->at_sync = mark->at_sync;
+    p->ordinal = mark->ordinal;
+    p->tsc = mark->tsc;
     p->hook = mark->hook;
     p->outputs = mark->outputs;
     p->dlab = mark->dlab;
     p->loopback = mark->loopback;
     p->status = PLAYER_RUNNING;
     p->interrupted = false;
-    /* Once more, for what KVM says in kvm_run about interrupts. */
-    return vcpu_complete(vcpu, e);
+    return 0;
 }

@@ -4,10 +4,10 @@
 
 static bool is_at(struct player *p, const struct landmark *l)
 {
-    struct vcpu *vcpu = &p->cpu.vcpu;
+    struct vcpu *vcpu = &p->cpu->vcpu;
     struct kvm_sregs sregs;
 
-    if (vcpu->regs->rip != l->regs[REGISTER_RIP] || !vcpu_interruptible(vcpu))
+    if (vcpu->regs->rip != l->regs[REGISTER_RIP] || !vcpu_is_settled(vcpu))
         return false;
     vcpu_get_sregs(vcpu, &sregs);
     return fingerprint_matches(vcpu, vcpu->regs, &sregs, l);
@@ -16,16 +16,15 @@ static bool is_at(struct player *p, const struct landmark *l)
 /* Everything that happens here, before the next instruction. */
 static int apply_here(struct player *p, struct err *e)
 {
-    struct vcpu_player *cpu = &p->cpu;
     const struct vcpu_exit forced = {.kind = EXIT_FORCED};
 
     while (p->status == PLAYER_RUNNING) {
         if (player_fetch(p, e) < 0)
             return -1;
-        if (!cpu->has_next || cpu->next.ordinal != cpu->ordinal)
+        if (!p->has_next || p->next.ordinal != p->ordinal)
             return 0;
-        if (cpu->next.kind == EVENT_FORCED) {
-            if (!is_at(p, &cpu->next.landmark))
+        if (p->next.kind == EVENT_FORCED) {
+            if (!is_at(p, &p->next.landmark))
                 return 0;
             player_consume(p);
             if (player_check(p, &forced, e) < 0)
@@ -33,7 +32,7 @@ static int apply_here(struct player *p, struct err *e)
             continue;
         }
         player_settle(p);
-        int rc = player_apply(p, &cpu->next, e);
+        int rc = player_apply(p, &p->next, e);
         player_consume(p);
         if (rc < 0)
             return -1;
@@ -45,7 +44,7 @@ static int apply_here(struct player *p, struct err *e)
 static int conclude(struct player *p, const struct step *step, struct vcpu_exit *exit, uint64_t rip,
                     bool *again, struct err *e)
 {
-    struct vcpu *vcpu = &p->cpu.vcpu;
+    struct vcpu *vcpu = &p->cpu->vcpu;
 
     *again = false;
     if (step->kind == STEP_KICK) {
@@ -72,20 +71,20 @@ int player_step(struct player *p, struct err *e)
 
     if (p->status == PLAYER_STOPPED || p->status == PLAYER_BREAK)
         p->status = PLAYER_RUNNING;
-    if (breakpoints_rest(&p->cpu.stops, e) < 0)
+    if (breakpoints_rest(&p->stops, e) < 0)
         return -1;
     while (again) {
-        const uint64_t rip = p->cpu.vcpu.regs->rip;
         if (apply_here(p, e) < 0)
             return -1;
+        const uint64_t rip = p->cpu->vcpu.regs->rip;
         if (p->status != PLAYER_RUNNING)
             return 0;
-        if (!stream_left(p->cpu.stream[STREAM_SYNCS])) {
+        if (!stream_left(p->stream[STREAM_SYNCS])) {
             p->status = PLAYER_CUT;
             return 0;
         }
-        p->cpu.at_sync = false;
-        if (stepper_step(&p->cpu.stepper, &step, &exit, e) < 0 ||
+        p->at_sync = false;
+        if (stepper_step(&p->cpu->stepper, &step, &exit, e) < 0 ||
             conclude(p, &step, &exit, rip, &again, e) < 0)
             return -1;
         if (p->status != PLAYER_RUNNING)

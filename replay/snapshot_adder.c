@@ -103,7 +103,7 @@ int snapshot_adder_put(struct snapshot_adder *a, struct player *p, const char *n
 {
     struct snapshot s = {0};
 
-    assert(p->cpu.at_sync && p->cpu.ordinal);
+    assert(p->at_sync && p->ordinal);
     if (name)
         snprintf(s.name, sizeof s.name, "%s", name);
     else

@@ -22,7 +22,7 @@ static int bad(const struct recording *r, const char *what, struct err *e)
 static bool fits(const struct recording *r, const struct snapshot *s)
 {
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
-        if (s->mark.at[kind] > recording_stream_length(r, stream_of(0, kind)))
+        if (s->mark.at[kind] > recording_stream_length(r, kind))
             return false;
     return s->new_chunks <= recording_chunks(r);
 }
@@ -251,7 +251,7 @@ int snapshot_enter(struct player *p, const struct snapshot_entry *entry, struct 
     struct snapshot s;
     int rc = snapshot_read(p->recording, entry, p->vm.memory.size / PAGE_BYTES, &s, e);
 
-    assert(p->cpu.ordinal == 0 && !p->vm.memory.marked);
+    assert(p->ordinal == 0 && !p->vm.memory.marked);
     if (rc == 0)
         rc = load_pages(p, &s, e);
     if (rc == 0 && player_restore(p, &s.mark, e) < 0) {
@@ -265,7 +265,7 @@ int snapshot_enter(struct player *p, const struct snapshot_entry *entry, struct 
 
 int recording_last_sync(const struct recording *r, uint64_t *ordinal, struct err *e)
 {
-    struct stream_reader *in = stream_open(r, stream_of(0, STREAM_SYNCS), e);
+    struct stream_reader *in = stream_open(r, STREAM_SYNCS, e);
     struct sync_point last = {0}, sync;
     int rc = in ? 0 : -1;
     size_t got;

@@ -220,9 +220,9 @@ struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err 
     if (!c->mark.at_sync) {
         struct kvm_sregs sregs;
         struct translation to;
-        vcpu_get_sregs(&p->cpu.vcpu, &sregs);
-        fingerprint_take(&p->cpu.vcpu, p->cpu.vcpu.regs, &sregs, &c->here);
-        if (walk(&p->vm.memory, sregs.cr3, p->cpu.vcpu.regs->rip, &to))
+        vcpu_get_sregs(&p->cpu->vcpu, &sregs);
+        fingerprint_take(&p->cpu->vcpu, p->cpu->vcpu.regs, &sregs, &c->here);
+        if (walk(&p->vm.memory, sregs.cr3, p->cpu->vcpu.regs->rip, &to))
             c->here.gpa = to.gpa;
     }
     /* The next one is nearer now, by steps that are known only if these were steps. */
@@ -353,7 +353,7 @@ static void drop_on_the_way(struct timeline *t)
     for (struct moment *m = t->here->moment.later, *later; m; m = later) {
         struct checkpoint *c = checkpoint_of(m);
         later = m->later;
-        if (c->mark.ordinal > t->player->cpu.ordinal || c == t->target)
+        if (c->mark.ordinal > t->player->ordinal || c == t->target)
             return;
         if (!c->mark.at_sync && !c->number)
             drop(t, c);
@@ -374,11 +374,11 @@ static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *with
         return player_run(p, until, e);
     b = landmark_breakpoint(&within->here, conditions);
     b.countdown = within == t->target ? COUNT_MAX : 0;
-    if (breakpoints_add(&p->cpu.stops, &b, e) < 0)
+    if (breakpoints_add(&p->stops, &b, e) < 0)
         return -1;
     int rc = player_run(p, until, e);
     *arrived = rc == 0 && p->status == PLAYER_BREAK && b.hit;
-    breakpoints_remove(&p->cpu.stops, &b);
+    breakpoints_remove(&p->stops, &b);
     if (b.countdown)
         t->passes += COUNT_MAX - b.countdown;
     return rc;
@@ -386,7 +386,7 @@ static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *with
 
 int timeline_detach(struct timeline *t, struct timeline_stops *stops, struct err *e)
 {
-    struct breakpoints *set = &t->player->cpu.stops;
+    struct breakpoints *set = &t->player->stops;
 
     *stops = (struct timeline_stops){set->first, set->watched};
     set->first = NULL;
@@ -396,8 +396,8 @@ int timeline_detach(struct timeline *t, struct timeline_stops *stops, struct err
 
 void timeline_attach(struct timeline *t, const struct timeline_stops *stops)
 {
-    t->player->cpu.stops.first = stops->first;
-    t->player->cpu.stops.watched = stops->watched;
+    t->player->stops.first = stops->first;
+    t->player->stops.watched = stops->watched;
 }
 
 /* The checkpoint between sync points that comes next, if it is in this interval. */
@@ -406,8 +406,7 @@ static struct checkpoint *next_within(const struct timeline *t)
     struct moment *later = t->here->moment.later;
     struct checkpoint *next = later ? checkpoint_of(later) : NULL;
 
-    return next && !next->mark.at_sync && next->mark.ordinal == t->player->cpu.ordinal ? next
-                                                                                       : NULL;
+    return next && !next->mark.at_sync && next->mark.ordinal == t->player->ordinal ? next : NULL;
 }
 
 /* A checkpoint that was not noticed on the way: its place is not one that running comes to, as
@@ -417,14 +416,15 @@ static bool was_passed(struct timeline *t, struct err *e)
     struct moment *later = t->here->moment.later;
     struct checkpoint *next = later ? checkpoint_of(later) : NULL;
 
-    if (!next || next->mark.ordinal >= t->player->cpu.ordinal)
+    if (!next || next->mark.ordinal >= t->player->ordinal)
         return true;
     if (next != t->target) {
         drop(t, next);
         return was_passed(t, e);
     }
     err_set(e, STATUS_ERROR, "the way back to rip %#llx behind sync point %llu was not found again",
-            (unsigned long long)next->mark.cpu.regs.rip, (unsigned long long)next->mark.ordinal);
+            (unsigned long long)player_mark_regs(&next->mark)->rip,
+            (unsigned long long)next->mark.ordinal);
     return false;
 }
 
@@ -444,7 +444,7 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
     bool arrived;
 
     for (;;) {
-        if (p->cpu.at_sync && p->cpu.ordinal >= until)
+        if (p->at_sync && p->ordinal >= until)
             return TIMELINE_THERE;
         if (t->here == t->target && t->steps == 0)
             return TIMELINE_THERE;
@@ -452,7 +452,7 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
             return TIMELINE_FAILED;
         drop_on_the_way(t);
         struct checkpoint *within = next_within(t);
-        const uint64_t slice = p->cpu.ordinal + SLICE_SYNCS, next = next_stop(t, within);
+        const uint64_t slice = p->ordinal + SLICE_SYNCS, next = next_stop(t, within);
         uint64_t limit = slice < until ? slice : until;
         if (next < limit)
             limit = next;
@@ -462,20 +462,20 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
             pass(t, 0);
             if (t->here == t->target)
                 return TIMELINE_THERE;
-            if (breakpoints_hit(&p->cpu.stops))
+            if (breakpoints_hit(&p->stops))
                 return TIMELINE_BREAKPOINT;
             continue;
         }
         if (!was_passed(t, e))
             return TIMELINE_FAILED;
         struct moment *later = t->here->moment.later;
-        if (p->cpu.at_sync && later && checkpoint_of(later)->mark.at_sync &&
-            checkpoint_of(later)->mark.ordinal == p->cpu.ordinal)
+        if (p->at_sync && later && checkpoint_of(later)->mark.at_sync &&
+            checkpoint_of(later)->mark.ordinal == p->ordinal)
             pass(t, 0);
         if (p->status != PLAYER_STOPPED)
             return stop_of(t);
         add_time(t);
-        if (t->steps && p->cpu.at_sync && t->at_ns - t->here->at_ns > t->spacing_ns &&
+        if (t->steps && p->at_sync && t->at_ns - t->here->at_ns > t->spacing_ns &&
             !timeline_mark(t, STEPS_UNKNOWN, e))
             return TIMELINE_FAILED;
         if (t->interrupted)
@@ -492,7 +492,7 @@ static void look_around(struct timeline *t)
     const bool known = t->steps != STEPS_UNKNOWN;
     struct kvm_sregs sregs;
 
-    if (!next || next->mark.ordinal > p->cpu.ordinal)
+    if (!next || next->mark.ordinal > p->ordinal)
         return;
     if (known && next->steps != STEPS_UNKNOWN) {
         if (next->steps == t->steps)
@@ -502,13 +502,13 @@ static void look_around(struct timeline *t)
     if (next->mark.at_sync) {
         /* Interrupt windows and forced points are no steps of their own: they are passed within
          * one. */
-        const bool exactly = p->cpu.at_sync && next->mark.ordinal == p->cpu.ordinal;
+        const bool exactly = p->at_sync && next->mark.ordinal == p->ordinal;
         if (known)
             next->steps = exactly ? t->steps : t->steps - 1;
         pass(t, exactly ? 0 : 1);
-    } else if (p->cpu.vcpu.regs->rip == next->here.regs[REGISTER_RIP]) {
-        vcpu_get_sregs(&p->cpu.vcpu, &sregs);
-        if (!fingerprint_matches(&p->cpu.vcpu, p->cpu.vcpu.regs, &sregs, &next->here))
+    } else if (p->cpu->vcpu.regs->rip == next->here.regs[REGISTER_RIP]) {
+        vcpu_get_sregs(&p->cpu->vcpu, &sregs);
+        if (!fingerprint_matches(&p->cpu->vcpu, p->cpu->vcpu.regs, &sregs, &next->here))
             return;
         if (known)
             next->steps = t->steps;
@@ -519,7 +519,7 @@ static void look_around(struct timeline *t)
 enum timeline_stop timeline_steps(struct timeline *t, uint64_t n, struct err *e)
 {
     while (n--) {
-        const uint64_t rip = t->player->cpu.vcpu.regs->rip;
+        const uint64_t rip = t->player->cpu->vcpu.regs->rip;
         if (t->interrupted)
             return TIMELINE_INTERRUPTED;
         if (player_step(t->player, e) < 0)
@@ -533,7 +533,7 @@ enum timeline_stop timeline_steps(struct timeline *t, uint64_t n, struct err *e)
             return TIMELINE_THERE;
         /* Not within a REP, where running does not stop. */
         if (t->steps != STEPS_UNKNOWN && t->steps >= CRUMB_STEPS &&
-            t->player->cpu.vcpu.regs->rip != rip && !timeline_mark(t, t->steps, e))
+            t->player->cpu->vcpu.regs->rip != rip && !timeline_mark(t, t->steps, e))
             return TIMELINE_FAILED;
     }
     return TIMELINE_THERE;
@@ -542,7 +542,7 @@ enum timeline_stop timeline_steps(struct timeline *t, uint64_t n, struct err *e)
 /* The end is where the last sync point is: nothing can go on from behind it. */
 static enum timeline_stop stay_at_end(struct timeline *t, struct err *e)
 {
-    const uint64_t last = t->player->cpu.ordinal;
+    const uint64_t last = t->player->ordinal;
     struct timeline_stops stops;
 
     if (timeline_restore(t, t->here, e) < 0 || timeline_detach(t, &stops, e) < 0)
@@ -572,7 +572,7 @@ static enum timeline_stop settle(struct timeline *t, enum timeline_stop stop, st
 
 enum timeline_stop timeline_step_watching(struct timeline *t, struct err *e)
 {
-    struct breakpoints *set = &t->player->cpu.stops;
+    struct breakpoints *set = &t->player->stops;
 
     watchpoints_see(set);
     enum timeline_stop stop = timeline_steps(t, 1, e);
@@ -588,8 +588,8 @@ enum timeline_stop timeline_continue(struct timeline *t, struct err *e)
 
     if (t->changed)
         return timeline_go_changed(t, false, e);
-    vcpu_get_sregs(&p->cpu.vcpu, &sregs);
-    if (breakpoints_look(&p->cpu.stops, p->cpu.vcpu.regs, &sregs))
+    vcpu_get_sregs(&p->cpu->vcpu, &sregs);
+    if (breakpoints_look(&p->stops, p->cpu->vcpu.regs, &sregs))
         stop = timeline_step_watching(t, e);
     return settle(t, stop == TIMELINE_THERE ? timeline_run(t, UINT64_MAX, e) : stop, e);
 }
@@ -608,7 +608,7 @@ enum timeline_stop timeline_seek(struct timeline *t, uint64_t ordinal, struct er
     if (timeline_undo(t, e) == TIMELINE_FAILED || timeline_bring_in(t, ordinal, e) < 0)
         return TIMELINE_FAILED;
     struct checkpoint *const from = last_before(t, ordinal);
-    const bool ahead = from == t->here && p->cpu.ordinal < ordinal;
+    const bool ahead = from == t->here && p->ordinal < ordinal;
     if (!ahead && timeline_restore(t, from, e) < 0)
         return TIMELINE_FAILED;
     if (timeline_detach(t, &stops, e) < 0)

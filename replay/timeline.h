@@ -24,8 +24,8 @@ struct checkpoint {
     uint64_t steps;
     /* What the vCPU looks like there, when that is not at a sync point (mark.at_sync). */
     struct landmark here;
-    uint64_t number; /* for users; 0: made by ourselves */
-    uint64_t at_ns;  /* of replaying, from the beginning to here; of a snapshot, what is known */
+    uint64_t number;   /* for users; 0: made by ourselves */
+    uint64_t at_ns;    /* of replaying, from the beginning to here; of a snapshot, what is known */
     uint64_t taken_ns; /* how long taking it stopped the replay */
     struct snapshot snapshot; /* that it is; the moment's image. Else empty */
 };
@@ -70,7 +70,7 @@ void timeline_close(struct timeline *t);
 
 /*
  * All of these leave the replay at a well-defined place, also when they are interrupted.
- * Breakpoints are those of player->cpu.stops; going on forwards, one where the replay stands stops
+ * Breakpoints are those of player->stops; going on forwards, one where the replay stands stops
  * at once.
  */
 /* To a sync point, before the events there. */

@@ -63,11 +63,11 @@ static enum timeline_stop count_passes(struct timeline *t, uint64_t va, unsigned
     const bool is_target = va == t->target->here.regs[REGISTER_RIP] && !t->target->mark.at_sync;
 
     t->passes = 0;
-    if (!is_target && breakpoints_add(&t->player->cpu.stops, &b, e) < 0)
+    if (!is_target && breakpoints_add(&t->player->stops, &b, e) < 0)
         return TIMELINE_FAILED;
     enum timeline_stop stop = timeline_run(t, t->target->mark.ordinal + 1, e);
     if (!is_target)
-        breakpoints_remove(&t->player->cpu.stops, &b);
+        breakpoints_remove(&t->player->stops, &b);
     *passes = is_target ? t->passes : COUNT_MAX - b.countdown;
     return stop;
 }
@@ -78,10 +78,10 @@ static enum timeline_stop go_to_pass(struct timeline *t, uint64_t va, unsigned c
 {
     struct breakpoint b = {.va = va, .cpl = cpl, .countdown = n};
 
-    if (breakpoints_add(&t->player->cpu.stops, &b, e) < 0)
+    if (breakpoints_add(&t->player->stops, &b, e) < 0)
         return TIMELINE_FAILED;
     enum timeline_stop stop = timeline_run(t, t->target->mark.ordinal + 1, e);
-    breakpoints_remove(&t->player->cpu.stops, &b);
+    breakpoints_remove(&t->player->stops, &b);
     if (stop != TIMELINE_BREAKPOINT)
         return stop;
     return timeline_mark(t, STEPS_UNKNOWN, e) ? TIMELINE_THERE : TIMELINE_FAILED;
@@ -101,12 +101,13 @@ static enum timeline_stop come_nearer(struct timeline *t, struct err *e)
     if (t->steps && !timeline_mark(t, t->steps, e))
         return TIMELINE_FAILED;
     struct checkpoint *const from = t->here;
-    vcpu_get_sregs(&t->player->cpu.vcpu, &sregs);
-    const uint64_t here = from->mark.cpu.regs.rip, there = to->mark.cpu.regs.rip;
+    vcpu_get_sregs(&t->player->cpu->vcpu, &sregs);
+    const uint64_t here = player_mark_regs(&from->mark)->rip,
+                   there = player_mark_regs(&to->mark)->rip;
     const struct {
         uint64_t va;
         unsigned cpl;
-    } places[] = {{there, to->mark.cpu.sregs.ss.dpl}, {here, sregs.ss.dpl}};
+    } places[] = {{there, to->mark.cpus[to->mark.cpu].state.sregs.ss.dpl}, {here, sregs.ss.dpl}};
     for (unsigned i = to->mark.at_sync ? 1 : 0; i < 2; i++) {
         const uint64_t va = places[i].va;
         enum timeline_stop stop = count_passes(t, va, places[i].cpl, &passes, e);
@@ -196,8 +197,8 @@ static bool at_breakpoint(struct timeline *t)
     struct player *p = t->player;
     struct kvm_sregs sregs;
 
-    vcpu_get_sregs(&p->cpu.vcpu, &sregs);
-    return breakpoints_look(&p->cpu.stops, p->cpu.vcpu.regs, &sregs) > 0;
+    vcpu_get_sregs(&p->cpu->vcpu, &sregs);
+    return breakpoints_look(&p->stops, p->cpu->vcpu.regs, &sregs) > 0;
 }
 
 /*
@@ -220,7 +221,7 @@ static enum timeline_stop search_steps(struct timeline *t, struct last_hit *last
     const uint64_t steps = t->target->steps;
 
     for (uint64_t i = 0; i < steps; i++) {
-        if (!t->player->cpu.at_sync && at_breakpoint(t))
+        if (!t->player->at_sync && at_breakpoint(t))
             *last = (struct last_hit){.from = from, .steps = i};
         enum timeline_stop stop = timeline_step_watching(t, e);
         if (stop == TIMELINE_BREAKPOINT)
@@ -238,14 +239,14 @@ static enum timeline_stop next_hit(struct timeline *t, bool *leave, struct err *
 
     if (stop == TIMELINE_THERE && (t->here != t->target || t->steps))
         stop = timeline_run(t, UINT64_MAX, e);
-    *leave = stop == TIMELINE_BREAKPOINT && !breakpoints_watch_hit(&t->player->cpu.stops);
+    *leave = stop == TIMELINE_BREAKPOINT && !breakpoints_watch_hit(&t->player->stops);
     return stop;
 }
 
 /* The same as search_steps(), running. */
 static enum timeline_stop search_running(struct timeline *t, struct last_hit *last, struct err *e)
 {
-    bool leave = !t->player->cpu.at_sync && at_breakpoint(t);
+    bool leave = !t->player->at_sync && at_breakpoint(t);
     enum timeline_stop stop;
 
     if (leave)

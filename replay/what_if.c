@@ -45,7 +45,7 @@ static enum timeline_stop stop_of(const struct timeline *t)
 /* Leave the instruction where we stand. */
 static enum timeline_stop step(struct timeline *t, struct err *e)
 {
-    struct breakpoints *set = &t->player->cpu.stops;
+    struct breakpoints *set = &t->player->stops;
 
     watchpoints_see(set);
     if (player_step(t->player, e) < 0)
@@ -66,8 +66,8 @@ static enum timeline_stop go(struct timeline *t, bool once, struct err *e)
         return stop_of(t);
     t->moved = true;
     t->steps = STEPS_UNKNOWN;
-    vcpu_get_sregs(&p->cpu.vcpu, &sregs);
-    if (once || breakpoints_look(&p->cpu.stops, p->cpu.vcpu.regs, &sregs))
+    vcpu_get_sregs(&p->cpu->vcpu, &sregs);
+    if (once || breakpoints_look(&p->stops, p->cpu->vcpu.regs, &sregs))
         stop = step(t, e);
     if (once || stop != TIMELINE_THERE)
         return stop;

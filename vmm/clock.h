@@ -53,8 +53,10 @@ struct clock_host {
     struct stable_code stable;
     void (*kick_after)(void *opaque, uint64_t ns); /* have vcpu_run() return EXIT_KICK then */
     void *opaque;
-    uint64_t wait_ns; /* how long working kernel code may be let run on to a rare place */
-    bool hurry;       /* a place that replay finds at some cost is better than none */
+    uint64_t wait_ns;  /* how long working kernel code may be let run on to a rare place */
+    bool hurry;        /* a place that replay finds at some cost is better than none */
+    bool for_others;   /* the stop is for the sake of another CPU: interrupts may be off there */
+    bool only_waiting; /* ... and is wanted only if this one waits for it */
 };
 
 struct clock;

@@ -52,6 +52,11 @@ static bool is_writable_code(const struct translation *t, const struct kvm_sregs
 }
 
 /* Describe the point where the vCPU stands; false when it is no good. */
+static bool can_stop(const struct vcpu *vcpu, const struct clock_host *host)
+{
+    return host->for_others ? vcpu_is_settled(vcpu) : vcpu_interruptible(vcpu);
+}
+
 static bool take(struct vcpu *vcpu, const struct clock_host *host, enum site_quality least,
                  struct landmark *l)
 {
@@ -61,7 +66,7 @@ static bool take(struct vcpu *vcpu, const struct clock_host *host, enum site_qua
     struct insn insn;
 
     vcpu_get_sregs(vcpu, &sregs);
-    if (!vcpu_interruptible(vcpu) || !insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) ||
+    if (!can_stop(vcpu, host) || !insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) ||
         !walk(m, sregs.cr3, insn.va, &t) || !guest_memory_at(m, t.gpa, 1) ||
         site_quality(m, &insn, vcpu->regs, &sregs) < least ||
         (is_writable_code(&t, &sregs) && !host->hurry) ||
@@ -89,7 +94,7 @@ static enum clock_choice choose_near(struct clock *c, const struct clock_host *h
         struct translation t;
         struct insn insn;
         vcpu_get_sregs(vcpu, &sregs);
-        if (!vcpu_interruptible(vcpu) || (sregs.ss.dpl == 3 && !host->hook->rip))
+        if (!can_stop(vcpu, host) || (sregs.ss.dpl == 3 && !host->hook->rip))
             return CLOCK_LATER;
         if (take(vcpu, host, steps < CHOOSE_MEMORY_STEPS ? SITE_GOOD : SITE_MEMORY, landmark))
             return CLOCK_CHOSEN;
@@ -113,7 +118,9 @@ static enum clock_choice choose_near(struct clock *c, const struct clock_host *h
                 return behind;
             continue;
         }
-        if (site_quality(m, &insn, vcpu->regs, &sregs) == SITE_UNSUITABLE)
+        /* A PAUSE is no place, but may be all that kicks ever meet in a loop of a few instructions.
+         */
+        if (!site_can_step(m, &insn, vcpu->regs, &sregs))
             return CLOCK_LATER;
         if (c->ops->step(c, exit, e) < 0)
             return CLOCK_FAILED;
@@ -187,9 +194,10 @@ enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *ho
     struct changed_words words;
     enum clock_choice choice = choose_near(c, host, landmark, exit, e);
 
-    if (choice != CLOCK_CHOSEN || patches_itself(host->hook, c->vcpu->regs->rip))
+    if (choice != CLOCK_CHOSEN)
         return choice;
-    choice = same_passes_look(c, host, landmark, &words, exit, e);
+    choice = same_passes_look(c, host, landmark, patches_itself(host->hook, c->vcpu->regs->rip),
+                              &words, exit, e);
     if (choice == CLOCK_LATER) /* no loop, or a slow one */
         return choose_near(c, host, landmark, exit, e);
     if (choice != CLOCK_CHOSEN)
@@ -206,9 +214,11 @@ static enum clock_choice choose(struct clock *c, const struct clock_host *host,
     struct vcpu *vcpu = c->vcpu;
     enum clock_choice choice;
 
+    if (host->only_waiting && !near_pause(vcpu, vcpu->regs->rip))
+        return CLOCK_LATER;
     if (vcpu_cpl(vcpu) == 3 || host->hurry || is_waiting(vcpu, host, exit, &choice, e))
         return clock_choose_near(c, host, landmark, exit, e);
-    if (choice != CLOCK_LATER || patches_itself(host->hook, vcpu->regs->rip))
+    if (choice != CLOCK_LATER || host->only_waiting || patches_itself(host->hook, vcpu->regs->rip))
         return choice;
     /* Where a function that is called rarely returns to, if one returns soon. */
     for (unsigned skip = 2; vcpu_cpl(vcpu) == 0; skip = 0) {

@@ -69,7 +69,7 @@ static bool is_there(struct clock *c, const struct landmark *l)
     struct kvm_sregs sregs;
 
     if (c->vcpu->regs->rip != l->regs[REGISTER_RIP] || (l->counted && c->branches != l->branches) ||
-        !vcpu_interruptible(c->vcpu))
+        !vcpu_is_settled(c->vcpu))
         return false;
     vcpu_get_sregs(c->vcpu, &sregs);
     return fingerprint_matches(c->vcpu, c->vcpu->regs, &sregs, l);

@@ -24,7 +24,8 @@ static const char help[] =
 struct dump {
     struct stream_reader *syncs, *events;
     struct snapshot_list snapshots;
-    struct sync_point last;
+    struct sync_point last[MAX_VCPUS];
+    unsigned vcpu; /* that runs now */
     struct event_codec codec;
     struct event next;
     bool has_next, json;
@@ -40,8 +41,8 @@ static void print_line(const struct dump *d, const char *kind, const char *text)
         printf("%10llu  %-6s %s\n", (unsigned long long)d->ordinal, kind, text);
         return;
     }
-    json_t *j = json_pack("{s:I, s:s, s:s}", "ordinal", (json_int_t)d->ordinal, "type", kind,
-                          "text", text);
+    json_t *j =
+        json_pack("{s:I, s:s, s:s}", "ordinal", (json_int_t)d->ordinal, "type", kind, "text", text);
     json_dumpf(j, stdout, JSON_SORT_KEYS | JSON_COMPACT);
     putchar('\n');
     json_decref(j);
@@ -74,6 +75,18 @@ static void event_format(const struct event *event, char *text, size_t size)
     case EVENT_DIGEST:
         snprintf(text, size, "digest: memory %016llx, CPU %016llx",
                  (unsigned long long)event->digest.memory, (unsigned long long)event->digest.cpu);
+        break;
+    case EVENT_SCHEDULE:
+        snprintf(text, size, "vCPU %u runs", event->vcpu);
+        break;
+    case EVENT_START:
+        snprintf(text, size, "started at %#x", event->vector << 12);
+        break;
+    case EVENT_NMI:
+        snprintf(text, size, "NMI");
+        break;
+    case EVENT_CR8:
+        snprintf(text, size, "CR8 becomes %u", event->cr8);
         break;
     case EVENT_END:
         snprintf(text, size, "end: %s%s", end_reason_text(event->end.reason),
@@ -120,6 +133,8 @@ static int dump_events(struct dump *d, struct err *e)
             return -1;
         if (!d->has_next || d->next.ordinal != d->ordinal)
             return 0;
+        if (d->next.kind == EVENT_SCHEDULE)
+            d->vcpu = d->next.vcpu;
         event_format(&d->next, text, sizeof text);
         print_line(d, "event", text);
         d->has_next = false;
@@ -148,7 +163,7 @@ static int dump_all(struct dump *d, struct err *e)
             return 0;
         struct cursor c = cursor_of(data, got);
         struct sync_point sync;
-        if (!sync_decode(&c, &d->last, &sync))
+        if (!sync_decode(&c, &d->last[d->vcpu], &sync))
             return err_set(e, STATUS_BAD_RECORDING, "%s is damaged: a sync point makes no sense",
                            d->path);
         stream_skip(d->syncs, got - cursor_left(&c));
@@ -156,7 +171,8 @@ static int dump_all(struct dump *d, struct err *e)
         if (d->ordinal > d->to)
             return 0;
         sync_point_format(&sync, what, sizeof what);
-        snprintf(text, sizeof text, "%s at rip %#llx", what, (unsigned long long)sync.regs[REGISTER_RIP]);
+        snprintf(text, sizeof text, "%s at rip %#llx", what,
+                 (unsigned long long)sync.regs[REGISTER_RIP]);
         print_line(d, "sync", text);
         dump_snapshots(d);
     }
@@ -203,8 +219,8 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
     struct recording *r = recording_open(d.path, e);
     if (!r)
         return -1;
-    d.syncs = stream_open(r, stream_of(0, STREAM_SYNCS), e);
-    d.events = d.syncs ? stream_open(r, stream_of(0, STREAM_EVENTS), e) : NULL;
+    d.syncs = stream_open(r, STREAM_SYNCS, e);
+    d.events = d.syncs ? stream_open(r, STREAM_EVENTS, e) : NULL;
     if (d.events && snapshot_list_load(&d.snapshots, r, e) == 0)
         rc = dump_all(&d, e);
     snapshot_list_free(&d.snapshots);

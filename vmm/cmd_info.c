@@ -9,6 +9,7 @@
 #include "replay/reader.h"
 #include "replay/snapshots.h"
 #include "vmm/command.h"
+#include "vmm/description.h"
 
 static const char help[] =
     "usage: dittovm info [--landings] [--json] REC\n"
@@ -46,7 +47,7 @@ static json_t *collect(const struct recording *r)
         j = json_object();
     }
     for (unsigned i = 0; i < sizeof streams / sizeof *streams; i++) {
-        unsigned id = stream_of(0, streams[i].kind);
+        unsigned id = streams[i].kind;
         json_object_set_new(sizes, streams[i].name,
                             json_pack("{s:I, s:I}", "raw",
                                       (json_int_t)recording_stream_length(r, id), "stored",
@@ -150,6 +151,9 @@ static int show_all(const struct recording *r, const char *path, bool as_json, s
     if (snapshot_list_load(&list, r, e) < 0)
         return -1;
     json_t *j = collect(r);
+    if (description_cpus(j) != 1) /* no such machine goes live (vmm/live.c) */
+        for (size_t i = 0; i < list.count; i++)
+            list.at[i].live = 0;
     if (as_json) {
         json_object_set_new(j, "snapshots", snapshots_json(&list));
         json_dumpf(j, stdout, JSON_SORT_KEYS | JSON_INDENT(2));

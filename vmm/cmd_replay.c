@@ -136,7 +136,7 @@ static void describe(struct landing_log *log, const struct player *p, uint64_t n
 {
     log->ns = ns;
     log->time = (uint64_t)time(NULL);
-    snprintf(log->clock, sizeof log->clock, "%s", p->cpu.clock.ops->name);
+    snprintf(log->clock, sizeof log->clock, "%s", p->cpu->clock.ops->name);
 }
 
 /* For dittovm info --landings. A recording that cannot be written to is as good. */
@@ -152,6 +152,7 @@ static void note_landings(const struct player *p, const struct replay_options *o
 static int report(struct player *p, const struct replay_options *o, FILE *out)
 {
     const double seconds = (double)p->landings.ns / 1e9;
+    const struct landing_stats landings = player_landing_stats(p);
     struct rusage usage;
     char digest[DIGEST_TEXT];
     static const char *const results[] = {
@@ -167,14 +168,13 @@ static int report(struct player *p, const struct replay_options *o, FILE *out)
         json_t *j =
             json_pack("{s:s, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "result",
                       results[p->status], "complete", p->status == PLAYER_ENDED, "seconds", seconds,
-                      "from", (json_int_t)(p->cpu.ordinal - p->stats.syncs), "syncs",
+                      "from", (json_int_t)(p->ordinal - p->stats.syncs), "syncs",
                       (json_int_t)p->stats.syncs, "events", (json_int_t)p->stats.events, "landings",
-                      (json_int_t)p->cpu.clock.stats.landings, "landing_exits",
-                      (json_int_t)p->cpu.clock.stats.exits, "max_rss_kib",
-                      (json_int_t)usage.ru_maxrss, "digest", digest);
+                      (json_int_t)landings.landings, "landing_exits", (json_int_t)landings.exits,
+                      "max_rss_kib", (json_int_t)usage.ru_maxrss, "digest", digest);
         if (p->status == PLAYER_STOPPED)
             json_object_set_new(j, "rip",
-                                json_sprintf("%#llx", (unsigned long long)p->cpu.vcpu.regs->rip));
+                                json_sprintf("%#llx", (unsigned long long)p->cpu->vcpu.regs->rip));
         if (o->landings)
             json_object_set_new(j, "landing_costs", landing_log_json(&p->landings));
         json_dumpf(j, out, JSON_SORT_KEYS);
@@ -183,11 +183,11 @@ static int report(struct player *p, const struct replay_options *o, FILE *out)
     } else if (p->status != PLAYER_DIVERGED) {
         fprintf(out, "dittovm: %s: %s, %llu sync points, %llu forced points, in %.1f s",
                 o->recording, results[p->status], (unsigned long long)p->stats.syncs,
-                (unsigned long long)p->cpu.clock.stats.landings, seconds);
+                (unsigned long long)landings.landings, seconds);
         if (p->status == PLAYER_ENDED)
             fprintf(out, "; the machine %s", end_reason_text(p->reason));
         if (p->status == PLAYER_STOPPED)
-            fprintf(out, "; rip is %#llx", (unsigned long long)p->cpu.vcpu.regs->rip);
+            fprintf(out, "; rip is %#llx", (unsigned long long)p->cpu->vcpu.regs->rip);
         fputc('\n', out);
         if (o->landings)
             landing_log_print(&p->landings, out);

@@ -101,7 +101,7 @@ static int run_machine(struct machine *m, struct recorder *recorder, enum end_re
     int rc = machine_run(m, reason, e);
     bool with_digest = rc == 0 && !m->ended_between;
 
-    if (recorder_end(recorder, &m->vcpu, &m->vm.memory, *reason, with_digest, rc ? &later : e) < 0)
+    if (recorder_end(recorder, &m->vm, *reason, with_digest, rc ? &later : e) < 0)
         rc = -1;
     recorder_stats(recorder, stats);
     if (recorder_finish(recorder, *reason, rc ? &later : e) < 0)
@@ -133,6 +133,8 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
     struct recorder *recorder = NULL;
     struct machine_config config = {
         .memory = o->memory,
+        .cpus = (unsigned)o->cpus,
+        .chaos = o->chaos,
         .kernel = s->kernel,
         .kernel_len = s->kernel_len,
         .initrd = s->initrd,

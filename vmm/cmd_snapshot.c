@@ -207,6 +207,13 @@ static int begin(struct following *f, struct player *p, const struct snapshot_op
 {
     struct snapshot_list list;
 
+    if (p->cpu_count > 1 && o->disk)
+        return err_set(e, STATUS_ERROR,
+                       "snapshot --disk is for going live, which a machine with several CPUs, as "
+                       "in %s, cannot; leave it out",
+                       o->place.path);
+    if (p->cpu_count > 1)
+        return playing_begin(p, "", o->at, e);
     if (prepare(f, p, o, e) < 0)
         return go_without(f, o, e) < 0 ? -1 : playing_begin(p, "", o->at, e);
     if (snapshot_list_load(&list, p->recording, e) < 0)
@@ -227,7 +234,7 @@ static int play(struct following *f, struct player *p, uint64_t at,
     const bool progress = !o->quiet && isatty(STDERR_FILENO);
     int rc = 0;
 
-    if (p->cpu.at_sync && p->cpu.ordinal == at)
+    if (p->at_sync && p->ordinal == at)
         return 0;
     if (f->shadow) {
         f->shadow->hold = at;
@@ -268,9 +275,9 @@ static int go_there(struct following *f, struct player *p, uint64_t at,
         divergence_report(p, stderr);
         return STATUS_DIVERGED;
     }
-    if (!p->cpu.at_sync || p->cpu.ordinal != at)
+    if (!p->at_sync || p->ordinal != at)
         return err_set(e, STATUS_ERROR, "stopped behind sync point %llu, before %llu",
-                       (unsigned long long)p->cpu.ordinal, (unsigned long long)at);
+                       (unsigned long long)p->ordinal, (unsigned long long)at);
     return 0;
 }
 

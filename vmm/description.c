@@ -137,10 +137,10 @@ char *description_of_boot(const struct run_options *o, const struct run_sources 
 {
     json_t *description = json_pack(
         "{s:s, s:{s:I, s:i, s:s, s:s, s:s}, s:{s:s, s:s, s:s, s:i, s:o}, s:I}", "recorder",
-        RECORDER, "machine", "memory", (json_int_t)o->memory, "cpus", 1, "cpu", "ditto-v1", "clock",
-        m->clock.ops->name, "console", "16550 at 0x3f8", "boot", "from", s->description, "kernel",
-        boot->version, "command_line", s->command_line, "rdtsc_patched", (int)boot->rdtsc_patched,
-        "code", describe_code(m), "time", (json_int_t)time(NULL));
+        RECORDER, "machine", "memory", (json_int_t)o->memory, "cpus", (int)o->cpus, "cpu",
+        "ditto-v1", "clock", m->cpu->clock.ops->name, "console", "16550 at 0x3f8", "boot", "from",
+        s->description, "kernel", boot->version, "command_line", s->command_line, "rdtsc_patched",
+        (int)boot->rdtsc_patched, "code", describe_code(m), "time", (json_int_t)time(NULL));
 
     if (description && s->disk) {
         json_t *disk = describe_disk(o->disk, s->disk);
@@ -167,7 +167,7 @@ char *description_of_live(const struct run_options *o, const json_t *before, uin
     json_object_set_new(description, "recorder", json_string(RECORDER));
     json_object_set_new(description, "time", json_integer((json_int_t)time(NULL)));
     json_object_set_new(json_object_get(description, "machine"), "clock",
-                        json_string(m->clock.ops->name));
+                        json_string(m->cpu->clock.ops->name));
     if (disk) {
         char *absolute = realpath(disk, NULL);
         json_object_set_new(json_object_get(description, "disk"), "path",
@@ -197,4 +197,12 @@ uint64_t description_memory(const json_t *description)
     const json_int_t memory = json_integer_value(json_object_get(machine, "memory"));
 
     return memory > 0 ? (uint64_t)memory : 0;
+}
+
+unsigned description_cpus(const json_t *description)
+{
+    const json_t *machine = json_object_get(description, "machine");
+    const json_int_t cpus = json_integer_value(json_object_get(machine, "cpus"));
+
+    return cpus > 0 && cpus <= MAX_VCPUS ? (unsigned)cpus : 0;
 }

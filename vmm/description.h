@@ -24,6 +24,8 @@ char *description_of_live(const struct run_options *o, const json_t *before, uin
 json_t *description_load(const struct recording *recording, struct err *e);
 /* Bytes of guest memory; 0 when it does not say. */
 uint64_t description_memory(const json_t *description);
+/* 1 to MAX_VCPUS; 0 when it does not say. */
+unsigned description_cpus(const json_t *description);
 /* The image that the recorded machine's disk was, or NULL if it had none. */
 const char *description_disk(const json_t *description);
 

@@ -102,6 +102,16 @@ static int find_point(struct live *l, struct err *e)
     return rc;
 }
 
+/* Local APICs, IOAPIC and the schedule do not go live yet. */
+static int check_cpus(const struct live *l, struct err *e)
+{
+    if (description_cpus(l->description) == 1)
+        return 0;
+    return err_set(e, STATUS_ERROR,
+                   "the machine in %s has several CPUs; only one with a single CPU can go on live",
+                   l->options->from.path);
+}
+
 static int open_disk(struct live *l, struct err *e)
 {
     const struct run_options *o = l->options;
@@ -119,7 +129,7 @@ int live_open(struct live *l, const struct run_options *o, struct err *e)
     if (!l->recording)
         return -1;
     l->description = description_load(l->recording, e);
-    if (!l->description || find_point(l, e) < 0 || open_disk(l, e) < 0) {
+    if (!l->description || check_cpus(l, e) < 0 || find_point(l, e) < 0 || open_disk(l, e) < 0) {
         live_close(l);
         return -1;
     }
@@ -152,12 +162,12 @@ static int check_arrival(const struct live *l, const struct player *p, const str
         return err_set(e, STATUS_DIVERGED, "the replay diverged before sync point %llu",
                        (unsigned long long)l->point);
     }
-    if (p->cpu.ordinal < l->point || !p->cpu.at_sync)
+    if (p->ordinal < l->point || !p->at_sync)
         return err_set(e, STATUS_ERROR, "interrupted before sync point %llu was reached",
                        (unsigned long long)l->point);
     if (s->end)
         return refuse_end(l, s->end, e);
-    if (p->cpu.last_sync.kind == EXIT_SHUTDOWN)
+    if (p->cpu->last_sync.kind == EXIT_SHUTDOWN)
         return refuse_end(l, END_TRIPLE_FAULT, e);
     return 0;
 }
@@ -170,10 +180,10 @@ static int take_state(struct machine_state *state, struct player *p, struct shad
 
     if (player_mark(p, &mark, e) < 0)
         return -1;
-    state->cpu = mark.cpu;
-    state->pending = mark.pending;
+    state->cpu = mark.cpus[0].state;
+    state->pending = mark.cpus[0].pending;
     state->hook = mark.hook;
-    state->halted = mark.ordinal && mark.last_sync.kind == EXIT_HLT;
+    state->halted = mark.ordinal && mark.cpus[0].last_sync.kind == EXIT_HLT;
     shadow_save(s, &state->devices);
     state->memory = p->vm.memory;
     p->vm.memory = (struct guest_memory){.fd = -1};
@@ -232,6 +242,7 @@ int live_play(struct live *l, struct err *e)
 int live_machine(struct live *l, struct machine *m, struct console *console, struct err *e)
 {
     const struct machine_config config = {
+        .cpus = 1,
         .disk = l->disk,
         .clock = l->options->clock,
         .grace_ns = l->options->grace_ms * 1000000u,

@@ -11,6 +11,7 @@
 #include "vmm/boot_elf.h"
 #include "vmm/kallsyms.h"
 #include "vmm/rdtsc_sites.h"
+#include "vmm/schedule.h"
 
 #define ACPI_BASE 0xe0000u
 #define CR0_BOOT  0x80050033ull /* PG AM WP NE ET MP PE, as firmware leaves it */
@@ -50,6 +51,30 @@ static void on_request(void *opaque, enum machine_request request)
     m->ended = request == MACHINE_POWEROFF ? END_POWEROFF : END_RESET;
 }
 
+/* What one CPU does to another (or to itself) by its local APIC. */
+static void on_cpu_request(void *opaque, unsigned index, enum cpu_request request, uint8_t vector)
+{
+    struct machine *m = opaque;
+    struct machine_cpu *cpu = &m->cpus[index];
+
+    switch (request) {
+    case CPU_INIT:
+        cpu->state = CPU_STOPPED;
+        cpu->nmi = false;
+        break;
+    case CPU_STARTUP:
+        if (cpu->state != CPU_STOPPED)
+            break;
+        cpu->state = CPU_RUNS;
+        cpu->starts = true;
+        cpu->start_vector = vector;
+        break;
+    case CPU_NMI:
+        cpu->nmi = cpu->state != CPU_STOPPED;
+        break;
+    }
+}
+
 static int make_devices(struct machine *m, struct err *e)
 {
     const struct pc_config config = {
@@ -59,7 +84,9 @@ static int make_devices(struct machine *m, struct err *e)
         .transmit = console_put,
         .transmit_opaque = m->console,
         .entropy = host_entropy,
+        .cpus = m->config.cpus,
         .request = on_request,
+        .cpu_request = on_cpu_request,
         .opaque = m,
     };
 
@@ -152,7 +179,7 @@ static int set_boot_state(struct machine *m, const struct boot_state *boot, stru
 {
     struct vcpu_state state;
 
-    if (vcpu_state_get(&m->vcpu, &state, e) < 0)
+    if (vcpu_state_get(&m->cpus[0].vcpu, &state, e) < 0)
         return -1;
     state.regs = (struct kvm_regs){
         .rip = boot->rip,
@@ -175,7 +202,7 @@ static int set_boot_state(struct machine *m, const struct boot_state *boot, stru
     s->cr4 = CR4_PAE | CR4_TSD;
     s->efer = EFER_BOOT;
     state.fpu = (struct kvm_fpu){.fcw = 0x37f, .mxcsr = 0x1f80};
-    return vcpu_state_set(&m->vcpu, &state, e);
+    return vcpu_state_set(&m->cpus[0].vcpu, &state, e);
 }
 
 static int load_kernel(struct machine *m, struct machine_boot *boot, struct err *e)
@@ -193,7 +220,7 @@ static int load_kernel(struct machine *m, struct machine_boot *boot, struct err 
 
     if (boot_load(&config, &m->vm.memory, &state, e) < 0)
         return -1;
-    acpi_build(&acpi, ACPI_BASE);
+    acpi_build(&acpi, ACPI_BASE, m->config.cpus);
     void *tables = guest_memory_at(&m->vm.memory, ACPI_BASE, acpi.len);
     assert(tables);
     memcpy(tables, acpi.data, acpi.len);
@@ -206,23 +233,36 @@ static int load_kernel(struct machine *m, struct machine_boot *boot, struct err 
     return set_boot_state(m, &state, e);
 }
 
+static int create_cpus(struct machine *m, struct err *e)
+{
+    for (unsigned i = 0; i < m->config.cpus; i++) {
+        struct machine_cpu *cpu = &m->cpus[i];
+        cpu->state = i ? CPU_STOPPED : CPU_RUNS;
+        if (vcpu_create(&cpu->vcpu, &m->vm, i, m->config.cpus, e) < 0 ||
+            clock_open(&cpu->clock, m->config.clock, &cpu->vcpu, &m->hook, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static void begin(struct machine *m, const struct machine_config *config, struct console *console)
 {
     *m = (struct machine){
         .config = *config,
         .console = console,
         .vm = {.fd = -1, .kvm_fd = -1},
-        .vcpu = {.fd = -1},
     };
+    assert(config->cpus >= 1 && config->cpus <= MAX_VCPUS);
+    for (unsigned i = 0; i < MAX_VCPUS; i++)
+        m->cpus[i].vcpu.fd = -1;
+    m->cpu = m->cpus;
+    schedule_init(m);
 }
 
-/* vCPU, clock and devices, once there is a VM. */
+/* vCPUs, clocks and devices, once there is a VM. */
 static int equip(struct machine *m, struct err *e)
 {
-    if (vcpu_create(&m->vcpu, &m->vm, 0, 1, e) < 0 ||
-        clock_open(&m->clock, m->config.clock, &m->vcpu, &m->hook, e) < 0)
-        return -1;
-    return make_devices(m, e);
+    return create_cpus(m, e) < 0 ? -1 : make_devices(m, e);
 }
 
 int machine_create(struct machine *m, const struct machine_config *config, struct console *console,
@@ -257,18 +297,19 @@ static int resume(struct machine *m, const struct machine_state *state, struct e
     if (pc_restore(&m->pc, &devices) < 0)
         return err_set(e, STATUS_ERROR, "the state of the devices is not one of this machine's");
     m->hook = state->hook;
-    m->halted = state->halted;
-    m->fault_pending = vcpu_pending_fault(&state->pending);
+    m->cpu->state = state->halted ? CPU_HALTED : CPU_RUNS;
+    m->cpu->fault_pending = vcpu_pending_fault(&state->pending);
     m->resumed = true;
-    if (vcpu_state_set(&m->vcpu, &state->cpu, e) < 0 ||
-        vcpu_pending_set(&m->vcpu, &state->pending, e) < 0)
+    if (vcpu_state_set(&m->cpu->vcpu, &state->cpu, e) < 0 ||
+        vcpu_pending_set(&m->cpu->vcpu, &state->pending, e) < 0)
         return -1;
-    return vcpu_complete(&m->vcpu, e); /* for what KVM says in kvm_run about interrupts */
+    return vcpu_complete(&m->cpu->vcpu, e); /* for what KVM says in kvm_run about interrupts */
 }
 
 int machine_create_from(struct machine *m, const struct machine_config *config,
                         struct console *console, struct machine_state *state, struct err *e)
 {
+    assert(config->cpus == 1);
     begin(m, config, console);
     m->config.memory = state->memory.size;
     if (vm_create_around(&m->vm, &state->memory, e) < 0)
@@ -284,18 +325,20 @@ void machine_destroy(struct machine *m)
 {
     for (unsigned i = 0; i < m->clock_host.stable.count; i++)
         free(m->clock_host.stable.range[i].bytes);
-    clock_close(&m->clock);
-    vcpu_destroy(&m->vcpu);
+    for (unsigned i = 0; i < MAX_VCPUS; i++) {
+        clock_close(&m->cpus[i].clock);
+        vcpu_destroy(&m->cpus[i].vcpu);
+    }
     vm_destroy(&m->vm);
 }
 
 int machine_record(struct machine *m, struct recorder *recorder, struct err *e)
 {
-    struct vcpu_start cpu;
+    struct initial_vcpu cpus[MAX_VCPUS];
     struct initial_state initial = {
         .memory = &m->vm.memory,
-        .cpus = &cpu,
-        .cpu_count = 1,
+        .cpus = cpus,
+        .cpu_count = m->config.cpus,
         .disk = m->config.disk,
         .dlab = m->pc.serial.lcr & SERIAL_LCR_DLAB,
         .loopback = m->pc.serial.mcr & SERIAL_MCR_LOOPBACK,
@@ -305,13 +348,14 @@ int machine_record(struct machine *m, struct recorder *recorder, struct err *e)
     recorded_dma_init(&m->dma, &m->vm.memory, recorder);
     if (m->config.snapshot_ns && recorder_follow_memory(recorder, &m->vm, e) < 0)
         return -1;
-    if (vcpu_state_get(&m->vcpu, &cpu.state, e) < 0 ||
-        vcpu_pending_get(&m->vcpu, &cpu.pending, e) < 0)
-        return -1;
+    for (unsigned i = 0; i < m->config.cpus; i++)
+        if (vcpu_state_get(&m->cpus[i].vcpu, &cpus[i].state, e) < 0 ||
+            vcpu_pending_get(&m->cpus[i].vcpu, &cpus[i].pending, e) < 0)
+            return -1;
     pc_save(&m->pc, &initial.devices);
     int rc = recorder_initial(recorder, &initial, e);
     bytes_free(&initial.devices);
     if (m->hook.rip)
-        recorder_hook(recorder, m->vcpu.index, &m->hook);
+        recorder_hook(recorder, &m->hook);
     return rc;
 }

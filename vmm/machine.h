@@ -20,6 +20,8 @@
  */
 struct machine_config {
     uint64_t memory; /* bytes */
+    unsigned cpus;   /* 1 to MAX_VCPUS */
+    uint64_t chaos;  /* seed of random turns of several CPUs; 0: fair ones */
     const void *kernel, *initrd;
     size_t kernel_len, initrd_len;
     const char *command_line;
@@ -31,7 +33,7 @@ struct machine_config {
     uint64_t snapshot_ns; /* how often a snapshot is put into the recording; 0: never */
 };
 
-/* The thread that runs the vCPU, for others to bring it out of the guest or of its sleep. */
+/* The thread that runs the vCPUs, for others to bring it out of the guest or of its sleep. */
 struct kick_target {
     pid_t process, thread;
 };
@@ -41,26 +43,52 @@ struct machine_stats {
     uint64_t snapshot_ns, snapshot_max_ns; /* that the machine stood still for them */
 };
 
+enum cpu_state {
+    CPU_RUNS,
+    CPU_HALTED,  /* by HLT: until an interrupt that it can take, or an NMI */
+    CPU_STOPPED, /* by INIT, or never started: until STARTUP */
+};
+
+struct machine_cpu {
+    struct vcpu vcpu;
+    struct clock clock;
+    enum cpu_state state;
+    uint64_t ran_ns;    /* when its last turn ended */
+    bool window;        /* its next interruptible instruction is a sync point */
+    bool fault_pending; /* the exit served last ends in an exception */
+    bool nmi;           /* it is to get one */
+    bool starts;        /* by STARTUP, at start_vector << 12, when its turn comes */
+    uint8_t start_vector;
+};
+
+/* Whose turn it is, where there are several CPUs: vmm/schedule.h. */
+struct schedule {
+    uint64_t turn_ns;    /* since when it is this CPU's turn */
+    uint64_t quantum_ns; /* how long it may be, if others can run */
+    uint64_t look_ns;    /* when to look whether it only waits for another CPU */
+    uint64_t look_after_ns;
+    bool waits;      /* it does */
+    uint64_t random; /* state of the generator; 0: turns are fair */
+};
+
 struct machine {
     struct machine_config config;
     struct vm vm;
-    struct vcpu vcpu;
+    struct machine_cpu cpus[MAX_VCPUS];
+    struct machine_cpu *cpu; /* whose turn it is: the others stand at sync points of theirs */
+    struct schedule schedule;
     struct pc pc;
     uint64_t start_ns; /* when device time was 0, by the host's clock; it may wrap */
     struct recorder *recorder;
     struct recorded_dma dma;
     struct gp_hook hook;
-    struct clock clock;
     struct clock_host clock_host;
     struct console *console;
 
     /* The run loop's state. */
     bool resumed;            /* it was not made by booting: device time goes on when it runs */
-    bool halted;             /* the guest stands behind a HLT that is still to be waited for */
     bool at_sync;            /* the vCPU stands at a sync point whose events are still to come */
-    bool window;             /* the guest's next interruptible instruction is a sync point */
-    bool fault_pending;      /* the exit just served ends in an exception */
-    bool forced_window;      /* the same, wanted by choose() only: not in the recording */
+    bool forced_window;      /* a window that is wanted by choose() only: not in the recording */
     uint64_t pending_ns;     /* since when an interrupt waits; 0: none does */
     uint64_t retry_ns;       /* when to look for a forced point again */
     uint64_t retry_after_ns; /* how long the last wait for that was */
@@ -103,7 +131,7 @@ struct machine_state {
 void machine_state_free(struct machine_state *state);
 
 /* Build a machine that goes on from `state`, whose memory it takes over (also when it fails). Of
- * the config, memory, kernel, initrd and command line do not matter. */
+ * the config, memory, kernel, initrd and command line do not matter; it has one CPU. */
 int machine_create_from(struct machine *m, const struct machine_config *config,
                         struct console *console, struct machine_state *state, struct err *e);
 /* What code of the kernel is as it should be, for forced points (vmm/clock.h): a range of it, as it

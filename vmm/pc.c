@@ -53,6 +53,53 @@ static void run_firmware(struct pc *pc)
     bus_write(&pc->pio, 0x40, 1, 0);
 }
 
+/* An interrupt wire leads to the 8259s, and where there is an IOAPIC to that too. */
+static void set_wire(void *opaque, unsigned irq, bool level)
+{
+    struct pc *pc = opaque;
+
+    irqchip_set(&pc->irqchip, irq, level);
+    if (pc->apics.ioapic)
+        ioapic_set(pc->apics.ioapic, irq == PIT_IRQ ? IOAPIC_TIMER_PIN : irq, level);
+}
+
+static struct irq_pin wire(struct pc *pc, unsigned irq)
+{
+    return (struct irq_pin){.set = set_wire, .chip = pc, .irq = irq};
+}
+
+static void on_cpu_request(void *opaque, unsigned cpu, enum cpu_request request, uint8_t vector)
+{
+    struct pc *pc = opaque;
+
+    pc->config.cpu_request(pc->config.opaque, cpu, request, vector);
+}
+
+/* Where there are several CPUs: before the wires that lead there. */
+static int make_apics(struct pc *pc, struct err *e)
+{
+    apic_bus_init(&pc->apics, (struct cpu_request_pin){.send = on_cpu_request, .opaque = pc});
+    if (pc->config.cpus == 1)
+        return 0;
+    for (unsigned i = 0; i < pc->config.cpus; i++)
+        lapic_init(&pc->lapics[i], &pc->apics, &pc->time.ops);
+    lapic_virtual_wire(&pc->lapics[0]);
+    ioapic_init(&pc->ioapic, &pc->apics, (uint8_t)pc->config.cpus);
+    return apic_bus_attach(&pc->apics, &pc->mmio, e) < 0 ? -1
+                                                         : ioapic_attach(&pc->ioapic, &pc->mmio, e);
+}
+
+/* Last: devices that are restored move their lines, and the state of those that the lines lead to
+ * holds what they have made of all that by then. */
+static void add_interrupt_controllers(struct pc *pc)
+{
+    if (pc->apics.ioapic)
+        add_device(pc, &pc->ioapic.dev);
+    for (unsigned i = 0; i < pc->apics.count; i++)
+        add_device(pc, &pc->lapics[i].dev);
+    add_device(pc, &pc->irqchip.dev);
+}
+
 static int add_legacy_devices(struct pc *pc, struct err *e)
 {
     struct machine_request_pin requests = {.send = on_request, .opaque = pc};
@@ -60,12 +107,12 @@ static int add_legacy_devices(struct pc *pc, struct err *e)
     struct irqchip *chip = &pc->irqchip;
 
     irqchip_init(chip);
-    pit_init(&pc->pit, irqchip_pin(chip, PIT_IRQ), time);
-    rtc_init(&pc->rtc, irqchip_pin(chip, RTC_IRQ), time);
-    serial_init(&pc->serial, irqchip_pin(chip, SERIAL_COM1_IRQ), pc->config.transmit,
+    pit_init(&pc->pit, wire(pc, PIT_IRQ), time);
+    rtc_init(&pc->rtc, wire(pc, RTC_IRQ), time);
+    serial_init(&pc->serial, wire(pc, SERIAL_COM1_IRQ), pc->config.transmit,
                 pc->config.transmit_opaque);
     i8042_init(&pc->i8042, requests);
-    pmtimer_init(&pc->pmtimer, irqchip_pin(chip, PM_SCI_IRQ), time, requests);
+    pmtimer_init(&pc->pmtimer, wire(pc, PM_SCI_IRQ), time, requests);
     if (irqchip_attach(chip, &pc->pio, e) < 0 || pit_attach(&pc->pit, &pc->pio, e) < 0 ||
         rtc_attach(&pc->rtc, &pc->pio, e) < 0 ||
         serial_attach(&pc->serial, &pc->pio, SERIAL_COM1_PORT, e) < 0 ||
@@ -85,7 +132,7 @@ static int add_pci_devices(struct pc *pc, struct err *e)
     struct irq_pin pins[PCI_IRQS];
 
     for (unsigned irq = 0; irq < PCI_IRQS; irq++)
-        pins[irq] = irqchip_pin(&pc->irqchip, irq);
+        pins[irq] = wire(pc, irq);
     pci_init(&pc->pci, &pc->mmio, pins, acpi_pci_irq, on_reset, pc);
     if (pci_attach(&pc->pci, &pc->pio, e) < 0)
         return -1;
@@ -111,11 +158,10 @@ int pc_init(struct pc *pc, const struct pc_config *config, struct err *e)
         .ops = {.now = time_now, .wall = time_wall},
         .epoch_ns = config->epoch_ns,
     };
-    if (add_legacy_devices(pc, e) < 0 || add_pci_devices(pc, e) < 0)
+    assert(config->cpus >= 1 && config->cpus <= APIC_CPUS_MAX);
+    if (make_apics(pc, e) < 0 || add_legacy_devices(pc, e) < 0 || add_pci_devices(pc, e) < 0)
         return -1;
-    /* Last: devices that are restored move their lines, and the chip's state holds what it has made
-     * of all that by then. */
-    add_device(pc, &pc->irqchip.dev);
+    add_interrupt_controllers(pc);
     return 0;
 }
 
@@ -147,6 +193,50 @@ bool pc_serve(struct pc *pc, const struct vcpu_exit *exit, uint64_t now)
         }
     }
     return pc->time.asked && !pc_is_pm_timer(exit);
+}
+
+bool pc_has_msr(const struct pc *pc, uint32_t msr)
+{
+    return pc->apics.count &&
+           (msr == MSR_IA32_APIC_BASE || (msr >= MSR_X2APIC_FIRST && msr <= MSR_X2APIC_LAST));
+}
+
+bool pc_serve_msr(struct pc *pc, const struct vcpu_exit *exit, uint64_t now, uint64_t *value,
+                  bool *ok)
+{
+    struct lapic *lapic = &pc->lapics[pc->apics.accessing];
+    const uint32_t msr = (uint32_t)exit->at;
+
+    assert(exit->kind == EXIT_RDMSR || exit->kind == EXIT_WRMSR);
+    pc->time.now_ns = now;
+    pc->time.asked = false;
+    *ok = exit->kind == EXIT_WRMSR ? lapic_write_msr(lapic, msr, *value)
+                                   : lapic_read_msr(lapic, msr, value);
+    return pc->time.asked;
+}
+
+/* ---- interrupts ---- */
+
+static bool extint_pending(const struct pc *pc, unsigned cpu)
+{
+    return (!pc->apics.count || lapic_passes_extint(&pc->lapics[cpu])) &&
+           irqchip_pending(&pc->irqchip);
+}
+
+bool pc_irq_pending(const struct pc *pc, unsigned cpu)
+{
+    return extint_pending(pc, cpu) || (pc->apics.count && lapic_pending(&pc->lapics[cpu]));
+}
+
+uint8_t pc_irq_acknowledge(struct pc *pc, unsigned cpu)
+{
+    return extint_pending(pc, cpu) ? irqchip_acknowledge(&pc->irqchip)
+                                   : lapic_acknowledge(&pc->lapics[cpu]);
+}
+
+struct lapic *pc_lapic(struct pc *pc, unsigned cpu)
+{
+    return cpu < pc->apics.count ? &pc->lapics[cpu] : NULL;
 }
 
 /* ---- time ---- */

@@ -6,11 +6,14 @@
 
 #include "base/bytes.h"
 #include "base/err.h"
+#include "devices/apic_bus.h"
 #include "devices/bus.h"
 #include "devices/device_request.h"
 #include "devices/disk.h"
 #include "devices/i8042.h"
+#include "devices/ioapic.h"
 #include "devices/irqchip.h"
+#include "devices/lapic.h"
 #include "devices/pci.h"
 #include "devices/pit.h"
 #include "devices/pmtimer.h"
@@ -35,8 +38,11 @@ struct pc_config {
     void (*transmit)(void *opaque, uint8_t byte); /* console output; NULL: nobody looks */
     void *transmit_opaque;
     void (*entropy)(void *opaque, void *buf, size_t len);
+    unsigned cpus; /* 1 to APIC_CPUS_MAX; several have local APICs and an IOAPIC, one has none */
     void (*request)(void *opaque, enum machine_request request); /* the guest wants to end */
-    void *opaque;                                                /* of entropy and request */
+    /* What one of several CPUs does to another, or to itself, by its local APIC. */
+    void (*cpu_request)(void *opaque, unsigned cpu, enum cpu_request request, uint8_t vector);
+    void *opaque; /* of entropy and of the requests */
 };
 
 /* Time as the devices see it: it stands still during an access. */
@@ -51,6 +57,9 @@ struct pc {
     struct pc_time time;
     struct bus pio, mmio;
     struct irqchip irqchip;
+    struct apic_bus apics; /* its `accessing` says whose accesses come now */
+    struct lapic lapics[APIC_CPUS_MAX];
+    struct ioapic ioapic;
     struct pit pit;
     struct rtc rtc;
     struct serial serial;
@@ -60,7 +69,7 @@ struct pc {
     struct virtio_blk blk;
     struct virtio_rng rng;
     struct virtio_pci blk_pci, rng_pci;
-    struct device *devices[16]; /* all of the above, for poll and save */
+    struct device *devices[32]; /* all of the above, for poll and save */
     unsigned device_count;
 };
 
@@ -75,6 +84,19 @@ int pc_init(struct pc *pc, const struct pc_config *config, struct err *e);
 bool pc_serve(struct pc *pc, const struct vcpu_exit *exit, uint64_t now);
 
 bool pc_is_pm_timer(const struct vcpu_exit *exit);
+
+/* Whether an MSR is one of a local APIC's, and there are such. */
+bool pc_has_msr(const struct pc *pc, uint32_t msr);
+/* The same for an access to it, RDMSR or WRMSR: *value is what is read or written, *ok is whether
+ * it is no #GP. */
+bool pc_serve_msr(struct pc *pc, const struct vcpu_exit *exit, uint64_t now, uint64_t *value,
+                  bool *ok);
+
+/* Whether there is an interrupt for a CPU, and its vector, for when it takes it. */
+bool pc_irq_pending(const struct pc *pc, unsigned cpu);
+uint8_t pc_irq_acknowledge(struct pc *pc, unsigned cpu);
+/* A CPU's local APIC, or NULL. */
+struct lapic *pc_lapic(struct pc *pc, unsigned cpu);
 
 /* When pc_poll() must next run, in device time, or NEVER. */
 uint64_t pc_deadline(struct pc *pc, uint64_t now);

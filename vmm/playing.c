@@ -73,9 +73,9 @@ int playing_run(struct player *p, uint64_t until, bool progress, struct err *e)
     if (stop_wanted) /* since the last run */
         player_interrupt(p);
     while (rc == 0) {
-        const uint64_t next = p->cpu.ordinal + PROGRESS_SYNCS;
+        const uint64_t next = p->ordinal + PROGRESS_SYNCS;
         rc = player_run(p, progress && next < until ? next : until, e);
-        if (!progress || p->status != PLAYER_STOPPED || p->cpu.ordinal < next)
+        if (!progress || p->status != PLAYER_STOPPED || p->ordinal < next)
             break;
         fprintf(stderr, "\rdittovm: %u%% replayed ", player_progress(p));
     }

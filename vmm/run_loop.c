@@ -1,5 +1,5 @@
 /*
- * The life of a live machine: run the vCPU, serve its exits, deliver interrupts.
+ * The life of a live machine: run the vCPU whose turn it is, serve its exits, deliver interrupts.
  *
  * An interrupt that becomes pending is delivered at the next sync point (which costs nothing to
  * find again in a replay); only when none comes within the grace time is the vCPU stopped at a
@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "vmm/msr.h"
+#include "vmm/schedule.h"
 
 #define KICK_SIGNAL SIGUSR1
 /* How long the guest runs on when no forced point could be chosen where it stood: twice as long
@@ -45,20 +46,20 @@
 /* Until the #GP hook is in place, look for it at every so many sync points. */
 #define HOOK_CHECK_SYNCS 8
 
-static struct vcpu *kicked;     /* for the signal handler */
+static struct machine *kicked;  /* for the signal handler */
 static atomic_bool stop_wanted; /* the same */
 
 static void on_kick(int signal)
 {
     (void)signal;
     if (kicked)
-        vcpu_kick(kicked);
+        vcpu_kick(&kicked->cpu->vcpu);
 }
 
 void machine_stop(struct machine *m)
 {
     atomic_store(&stop_wanted, true);
-    vcpu_kick(&m->vcpu);
+    vcpu_kick(&m->cpu->vcpu);
 }
 
 static uint64_t device_now(struct machine *m)
@@ -67,6 +68,11 @@ static uint64_t device_now(struct machine *m)
 }
 
 /* ---- time ---- */
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
 
 /* The console's thread has input: bring the vCPU thread out of the guest or out of its sleep. */
 static void kick_thread(void *opaque)
@@ -82,7 +88,7 @@ static int timer_start(struct machine *m, struct err *e)
     struct sigaction action = {.sa_handler = on_kick};
 
     event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
-    kicked = &m->vcpu;
+    kicked = m;
     sigemptyset(&action.sa_mask);
     if (sigaction(KICK_SIGNAL, &action, NULL) < 0 ||
         timer_create(CLOCK_MONOTONIC, &event, &m->timer) < 0)
@@ -121,7 +127,7 @@ static void feed_console(struct machine *m)
         return;
     size_t n = console_peek(m->console, data, room < sizeof data ? room : sizeof data);
     n = serial_receive(&m->pc.serial, data, n);
-    recorder_received(m->recorder, m->vcpu.index, data, n);
+    recorder_received(m->recorder, data, n);
     console_consume(m->console, n);
 }
 
@@ -132,7 +138,7 @@ static uint64_t update_devices(struct machine *m, uint64_t now)
 
     if (deadline <= now) {
         pc_poll(&m->pc, now);
-        recorder_time(m->recorder, m->vcpu.index, now);
+        recorder_time(m->recorder, now);
         deadline = pc_deadline(&m->pc, now);
     }
     if (console_has_input(m->console))
@@ -152,32 +158,38 @@ static void install_hook(struct machine *m)
     if (m->hook.rip || m->syncs_to_hook_check-- > 0)
         return;
     m->syncs_to_hook_check = HOOK_CHECK_SYNCS;
-    if (!gphook_prepare(&m->vcpu, &m->hook, &gate_gpa, gate)) {
+    if (!gphook_prepare(&m->cpu->vcpu, &m->hook, &gate_gpa, gate)) {
         m->hook = (struct gp_hook){0};
         return;
     }
     m->dma.dma.write(&m->dma.dma, gate_gpa, gate, sizeof gate);
-    recorder_hook(m->recorder, m->vcpu.index, &m->hook);
+    recorder_hook(m->recorder, &m->hook);
 }
 
 static void deliver(struct machine *m)
 {
-    bool pending = irqchip_pending(&m->pc.irqchip);
+    struct machine_cpu *cpu = m->cpu;
+    bool pending = pc_irq_pending(&m->pc, cpu->vcpu.index);
 
-    if (pending && !m->fault_pending && vcpu_interruptible(&m->vcpu)) {
-        uint8_t vector = irqchip_acknowledge(&m->pc.irqchip);
-        recorder_interrupt(m->recorder, m->vcpu.index, vector);
-        vcpu_inject(&m->vcpu, vector);
+    if (cpu->nmi && !cpu->fault_pending) {
+        recorder_nmi(m->recorder);
+        vcpu_inject_nmi(&cpu->vcpu);
+        cpu->nmi = false;
+    }
+    if (pending && !cpu->fault_pending && vcpu_interruptible(&cpu->vcpu)) {
+        uint8_t vector = pc_irq_acknowledge(&m->pc, cpu->vcpu.index);
+        recorder_interrupt(m->recorder, vector);
+        vcpu_inject(&cpu->vcpu, vector);
         m->stats.interrupts++;
-        pending = irqchip_pending(&m->pc.irqchip);
+        pending = pc_irq_pending(&m->pc, cpu->vcpu.index);
     }
-    if (pending != m->window) {
-        recorder_window(m->recorder, m->vcpu.index, pending);
-        m->window = pending;
+    if (pending != cpu->window) {
+        recorder_window(m->recorder, pending);
+        cpu->window = pending;
     }
-    m->forced_window = m->fault_pending = false;
+    m->forced_window = cpu->fault_pending = false;
     m->pending_ns = m->retry_ns = m->retry_after_ns = 0;
-    vcpu_want_window(&m->vcpu, m->window);
+    vcpu_want_window(&cpu->vcpu, cpu->window);
 }
 
 /* ---- exits ---- */
@@ -189,9 +201,9 @@ static void serve(struct machine *m, const struct vcpu_exit *exit)
     const bool showed_time = pc_serve(&m->pc, exit, now);
 
     if (showed_time)
-        recorder_time(m->recorder, m->vcpu.index, now);
+        recorder_time(m->recorder, now);
     if (exit->kind == EXIT_PIO_IN || exit->kind == EXIT_MMIO_READ)
-        recorder_input(m->recorder, m->vcpu.index, exit->data, (size_t)exit->size * exit->count);
+        recorder_input(m->recorder, exit->data, (size_t)exit->size * exit->count);
 }
 
 static uint64_t tsc_now(struct machine *m)
@@ -205,10 +217,14 @@ static void access_msr(struct machine *m, const struct vcpu_exit *exit)
     uint64_t value = 0;
     bool ok;
 
-    if (exit->kind == EXIT_WRMSR) {
+    if (exit->kind == EXIT_WRMSR)
         memcpy(&value, exit->data, sizeof value);
+    if (pc_has_msr(&m->pc, (uint32_t)exit->at)) {
+        const uint64_t now = device_now(m);
+        if (pc_serve_msr(&m->pc, exit, now, &value, &ok))
+            recorder_time(m->recorder, now);
+    } else if (exit->kind == EXIT_WRMSR) {
         ok = msr_model_write((uint32_t)exit->at, value);
-        memcpy(answer, &value, sizeof value);
     } else if (exit->at == MSR_IA32_TSC) {
         value = tsc_now(m);
         ok = true;
@@ -217,33 +233,30 @@ static void access_msr(struct machine *m, const struct vcpu_exit *exit)
     }
     memcpy(answer, &value, sizeof value);
     answer[8] = !ok;
-    recorder_input(m->recorder, m->vcpu.index, answer, sizeof answer);
-    vcpu_finish_msr(&m->vcpu, value, !ok);
-    m->fault_pending = !ok; /* KVM is about to raise #GP: an interrupt injected now would be lost */
+    recorder_input(m->recorder, answer, sizeof answer);
+    vcpu_finish_msr(&m->cpu->vcpu, value, !ok);
+    /* KVM is about to raise #GP: an interrupt injected now would be lost. */
+    m->cpu->fault_pending = !ok;
 }
 
 static void handle_trap(struct machine *m, const struct exception_frame *frame)
 {
-    enum trap_kind kind = gphook_classify(&m->vcpu, frame);
+    enum trap_kind kind = gphook_classify(&m->cpu->vcpu, frame);
     uint64_t tsc = 0;
 
     if (kind == TRAP_RDTSC) {
         tsc = tsc_now(m);
-        recorder_tsc(m->recorder, m->vcpu.index, tsc);
+        recorder_tsc(m->recorder, tsc);
     }
-    gphook_finish(&m->vcpu, &m->hook, kind, frame, tsc);
+    gphook_finish(&m->cpu->vcpu, &m->hook, kind, frame, tsc);
 }
 
-/* HLT: sleep until a device has something to say. Guest time that passes here costs a replay
- * nothing. */
+/* All CPUs have halted: sleep until a device has something to say. Guest time that passes here
+ * costs a replay nothing. */
 static void wait_for_interrupt(struct machine *m)
 {
     sigset_t block, old;
 
-    if (!m->vcpu.run->if_flag) {
-        m->ended = END_HALTED;
-        return;
-    }
     console_flush(m->console);
     /* The kick signal is let in by ppoll() only, so that none is lost between test and sleep. */
     sigemptyset(&block);
@@ -255,7 +268,7 @@ static void wait_for_interrupt(struct machine *m)
     for (;;) {
         uint64_t now = device_now(m);
         uint64_t deadline = update_devices(m, now);
-        if (irqchip_pending(&m->pc.irqchip) || atomic_load(&stop_wanted))
+        if (schedule_next(m, now) || atomic_load(&stop_wanted))
             break;
         struct timespec ts, *timeout = NULL;
         if (deadline != NEVER) {
@@ -271,15 +284,20 @@ static void wait_for_interrupt(struct machine *m)
 
 static void handle_sync(struct machine *m, struct vcpu_exit *exit)
 {
+    struct lapic *lapic = pc_lapic(&m->pc, m->cpu->vcpu.index);
     struct exception_frame frame;
     uint64_t tsc;
 
     assert(exit->kind <= EXIT_SYNC_LAST);
-    if (gphook_hit(&m->vcpu, &m->hook, exit, &frame))
+    if (gphook_hit(&m->cpu->vcpu, &m->hook, exit, &frame))
         exit->kind = EXIT_TRAP;
-    recorder_sync(m->recorder, &m->vcpu, exit);
-    clock_sync(&m->clock);
+    recorder_sync(m->recorder, &m->cpu->vcpu, exit);
+    clock_sync(&m->cpu->clock);
     m->at_sync = true;
+    /* CR8 and the task priority of the APIC are one thing: what the CPU did to it is seen here, and
+     * what it did by way of the APIC below. */
+    if (lapic && vcpu_cr8(&m->cpu->vcpu) != lapic_cr8(lapic))
+        lapic_set_cr8(lapic, vcpu_cr8(&m->cpu->vcpu));
     switch (exit->kind) {
     case EXIT_PIO_IN:
     case EXIT_PIO_OUT:
@@ -293,20 +311,24 @@ static void handle_sync(struct machine *m, struct vcpu_exit *exit)
         break;
     case EXIT_RDTSC:
         tsc = tsc_now(m);
-        recorder_tsc(m->recorder, m->vcpu.index, tsc);
-        vcpu_finish_rdtsc(&m->vcpu, exit, tsc);
+        recorder_tsc(m->recorder, tsc);
+        vcpu_finish_rdtsc(&m->cpu->vcpu, exit, tsc);
         break;
     case EXIT_TRAP:
         handle_trap(m, &frame);
         break;
     case EXIT_HLT:
-        wait_for_interrupt(m);
+        m->cpu->state = CPU_HALTED;
         break;
     case EXIT_SHUTDOWN:
         m->ended = END_TRIPLE_FAULT;
         break;
     default:
         break;
+    }
+    if (lapic && lapic_cr8(lapic) != vcpu_cr8(&m->cpu->vcpu)) {
+        recorder_cr8(m->recorder, lapic_cr8(lapic));
+        vcpu_set_cr8(&m->cpu->vcpu, lapic_cr8(lapic));
     }
 }
 
@@ -317,35 +339,57 @@ static void handle_sync(struct machine *m, struct vcpu_exit *exit)
 static void scrub_user_frame(struct machine *m)
 {
     static const uint8_t zero[sizeof(struct exception_frame)];
-    uint64_t gpa = gphook_user_frame_gpa(&m->vcpu);
+    uint64_t gpa = gphook_user_frame_gpa(&m->cpu->vcpu);
 
     if (gpa)
         m->dma.dma.write(&m->dma.dma, gpa, zero, sizeof zero);
 }
 
-static int force_point(struct machine *m, struct err *e)
+/* Since when something has waited for the CPU to stop; NEVER: nothing does. */
+static uint64_t waiting_since(struct machine *m, uint64_t now)
+{
+    const uint64_t turn_ends = schedule_deadline(m);
+
+    if (!atomic_load(&stop_wanted) &&
+        (m->cpu->window || !pc_irq_pending(&m->pc, m->cpu->vcpu.index)))
+        m->pending_ns = 0;
+    else if (!m->pending_ns)
+        m->pending_ns = now;
+    return m->pending_ns && m->pending_ns < turn_ends ? m->pending_ns : turn_ends;
+}
+
+/* only_waiting: if the CPU only waits for another one, and not otherwise. */
+static int force_point(struct machine *m, bool only_waiting, struct err *e)
 {
     struct vcpu_exit exit = {.kind = EXIT_FORCED};
     struct landmark landmark;
+    struct clock *clock = &m->cpu->clock;
+    const uint64_t now = device_now(m), since = waiting_since(m, now);
+    const uint64_t waited = since < now ? now - since : 0;
 
     m->stats.forced_tries++;
-    const uint64_t waited = device_now(m) - m->pending_ns;
     m->clock_host.wait_ns = waited >= PATIENCE_NS ? LONG_WAIT_NS : WAIT_NS;
     m->clock_host.hurry = waited >= HURRY_NS;
-    switch (m->clock.ops->choose(&m->clock, &m->clock_host, &landmark, &exit, e)) {
+    m->clock_host.only_waiting = only_waiting;
+    m->clock_host.for_others = only_waiting || schedule_deadline(m) <= now;
+    switch (clock->ops->choose(clock, &m->clock_host, &landmark, &exit, e)) {
     case CLOCK_CHOSEN:
-        landmark.counted = m->clock.ops->counts;
-        landmark.branches = m->clock.branches;
-        recorder_forced(m->recorder, m->vcpu.index, &landmark);
+        landmark.counted = clock->ops->counts;
+        landmark.branches = clock->branches;
+        recorder_forced(m->recorder, &landmark);
         exit = (struct vcpu_exit){.kind = EXIT_FORCED};
-        recorder_sync(m->recorder, &m->vcpu, &exit);
-        clock_sync(&m->clock);
+        recorder_sync(m->recorder, &m->cpu->vcpu, &exit);
+        clock_sync(clock);
         if (landmark.cpl == 3)
             scrub_user_frame(m);
         m->at_sync = true;
         m->stats.forced++;
+        schedule_looked(m, now, only_waiting);
         return 0;
     case CLOCK_LATER:
+        schedule_looked(m, device_now(m), false);
+        if (only_waiting)
+            return 0;
         m->retry_after_ns *= 2;
         if (m->retry_after_ns < RETRY_FIRST_NS)
             m->retry_after_ns = RETRY_FIRST_NS;
@@ -364,17 +408,35 @@ static int force_point(struct machine *m, struct err *e)
     return -1;
 }
 
-/* Between sync points: an interrupt (or the user's wish to stop) that waits too long forces one. */
+/* It is time for a forced point. */
+static int try_to_force(struct machine *m, bool only_waiting, uint64_t now, uint64_t *wake,
+                        struct err *e)
+{
+    const bool for_others = only_waiting || schedule_deadline(m) <= now;
+    int rc = 0;
+
+    if (for_others ? vcpu_is_settled(&m->cpu->vcpu) : vcpu_interruptible(&m->cpu->vcpu)) {
+        rc = force_point(m, only_waiting, e);
+    } else if (for_others) { /* an instruction or two */
+        m->retry_ns = now + LEAST_RUN_NS;
+        schedule_looked(m, now, false);
+    } else if (!m->cpu->window) { /* run until interrupts are on again, unseen by the recording */
+        vcpu_want_window(&m->cpu->vcpu, true);
+        m->forced_window = true;
+    }
+    /* Not here: the guest runs on until then. */
+    *wake = earlier(*wake, earlier(m->retry_ns > now ? m->retry_ns : NEVER, schedule_look(m)));
+    return rc;
+}
+
+/* Between sync points: an interrupt, another CPU, or the user's wish to stop, that waits too long
+ * forces one. */
 static int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, struct err *e)
 {
-    bool stop = atomic_load(&stop_wanted);
+    const bool stop = atomic_load(&stop_wanted);
+    const uint64_t since = waiting_since(m, now), look = schedule_look(m);
+    uint64_t due = since == NEVER ? NEVER : since + (stop ? STOP_GRACE_NS : m->config.grace_ns);
 
-    if (!stop && (m->window || !irqchip_pending(&m->pc.irqchip))) {
-        m->pending_ns = 0;
-        return 0;
-    }
-    if (!m->pending_ns)
-        m->pending_ns = now;
     if (stop && !m->stop_ns)
         m->stop_ns = now;
     if (stop && now - m->stop_ns > STOP_LIMIT_NS) {
@@ -382,23 +444,13 @@ static int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, str
         m->ended_between = true;
         return 0;
     }
-    uint64_t due = m->pending_ns + (stop ? STOP_GRACE_NS : m->config.grace_ns);
-    if (m->retry_ns > due)
+    if (due != NEVER && m->retry_ns > due)
         due = m->retry_ns;
-    if (now < due) {
-        *wake = due < *wake ? due : *wake;
-        return 0;
-    }
-    if (vcpu_interruptible(&m->vcpu)) {
-        int rc = force_point(m, e);
-        if (!m->at_sync && m->retry_ns < *wake) /* not here: the guest runs on until then */
-            *wake = m->retry_ns;
-        return rc;
-    }
-    if (!m->window) { /* run until interrupts are on again, unseen by the recording */
-        vcpu_want_window(&m->vcpu, true);
-        m->forced_window = true;
-    }
+    if (now >= due)
+        return try_to_force(m, false, now, wake, e);
+    if (now >= look)
+        return try_to_force(m, true, now, wake, e);
+    *wake = earlier(*wake, earlier(due, look));
     return 0;
 }
 
@@ -416,14 +468,13 @@ static int take_snapshot(struct machine *m, uint64_t now, struct err *e)
     struct bytes devices = {0};
     const struct recorder_state state = {
         .hook = m->hook,
-        .window = m->window,
         .dlab = m->pc.serial.lcr & SERIAL_LCR_DLAB,
         .loopback = m->pc.serial.mcr & SERIAL_MCR_LOOPBACK,
         .devices = &devices,
     };
 
     pc_save(&m->pc, &devices);
-    const int taken = recorder_snapshot(m->recorder, &m->vcpu, &state, e);
+    const int taken = recorder_snapshot(m->recorder, &m->vm, &state, e);
     bytes_free(&devices);
     if (taken <= 0)
         return taken;
@@ -445,6 +496,23 @@ static void store_snapshot(struct machine *m)
     note_pause(m, took);
 }
 
+/* Whose turn it is from here on; sleeps when nobody can run. */
+static int take_turns(struct machine *m, struct err *e)
+{
+    struct machine_cpu *next = schedule_next(m, device_now(m));
+
+    if (!next && !schedule_can_wake(m)) {
+        m->ended = END_HALTED;
+        return 0;
+    }
+    if (!next) {
+        wait_for_interrupt(m);
+        m->schedule.turn_ns = device_now(m); /* sleep is no part of a turn */
+        next = schedule_next(m, device_now(m));
+    }
+    return next ? schedule_switch(m, next, device_now(m), e) : 0;
+}
+
 static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
 {
     if (atomic_load(&stop_wanted)) {
@@ -456,12 +524,18 @@ static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
         return -1;
     if (m->recorder && m->config.snapshot_ns)
         store_snapshot(m);
-    install_hook(m);
     if (m->recorder && m->config.digest_ns && now >= m->digest_at_ns) {
         m->digest_at_ns = now + m->config.digest_ns;
-        if (recorder_digest(m->recorder, &m->vcpu, &m->vm.memory, e) < 0)
+        if (recorder_digest(m->recorder, &m->vm, e) < 0)
             return -1;
     }
+    if (take_turns(m, e) < 0)
+        return -1;
+    if (atomic_load(&stop_wanted) && !m->ended) /* it came while all CPUs had halted */
+        m->ended = END_STOPPED;
+    if (m->ended)
+        return 0;
+    install_hook(m);
     deliver(m);
     m->at_sync = false;
     return recorder_epoch(m->recorder, now, e);
@@ -476,7 +550,7 @@ static uint64_t show_output(struct machine *m, uint64_t now, uint64_t wake)
         m->output_ns = 0;
     else if (!m->output_ns)
         m->output_ns = now + OUTPUT_NS;
-    return m->output_ns && m->output_ns < wake ? m->output_ns : wake;
+    return m->output_ns ? earlier(m->output_ns, wake) : wake;
 }
 
 static int run_once(struct machine *m, struct err *e)
@@ -488,6 +562,7 @@ static int run_once(struct machine *m, struct err *e)
     if (m->at_sync) {
         if (at_sync_point(m, now, e) < 0 || m->ended)
             return m->ended ? 0 : -1;
+        wake = earlier(wake, schedule_look(m));
     } else if (consider_forcing(m, now, &wake, e) < 0) {
         return -1;
     }
@@ -496,7 +571,7 @@ static int run_once(struct machine *m, struct err *e)
     wake = show_output(m, now, wake);
     /* A guest may program its timers faster than we can exit; it still gets to run. */
     timer_arm(m, wake < now + LEAST_RUN_NS ? now + LEAST_RUN_NS : wake);
-    if (m->clock.ops->run(&m->clock, &exit, e) < 0)
+    if (m->cpu->clock.ops->run(&m->cpu->clock, &exit, e) < 0)
         return -1;
     m->stats.exits++;
     if (exit.kind == EXIT_KICK || exit.kind == EXIT_STEP) {
@@ -504,9 +579,9 @@ static int run_once(struct machine *m, struct err *e)
         return 0;
     }
     if (exit.kind == EXIT_WINDOW && m->forced_window) {
-        vcpu_want_window(&m->vcpu, false);
+        vcpu_want_window(&m->cpu->vcpu, false);
         m->forced_window = false;
-        return force_point(m, e); /* if it is to be later, the next round sets the timer */
+        return force_point(m, false, e); /* if it is to be later, the next round sets the timer */
     }
     handle_sync(m, &exit);
     return 0;
@@ -529,8 +604,6 @@ int machine_run(struct machine *m, enum end_reason *reason, struct err *e)
     m->digest_at_ns = device_now(m) + m->config.digest_ns;
     m->snapshot_at_ns = device_now(m) + m->config.snapshot_ns;
     m->at_sync = true; /* sync point 0: before the first instruction */
-    if (m->halted)
-        wait_for_interrupt(m);
     while (!m->ended && rc == 0)
         rc = run_once(m, e);
     console_flush(m->console);

@@ -44,7 +44,11 @@ const char run_help[] =
     "      --kernel FILE      a bzImage or ELF kernel, instead of the image's own\n"
     "      --initrd FILE      its initrd\n"
     "      --append TEXT      more kernel command line\n"
-    "      --cpus N           number of CPUs; this version has 1\n"
+    "      --cpus N           number of CPUs, 1 to 8 (default 1)\n"
+    "      --smp uni          how several CPUs are recorded: uni (default), they take turns on "
+    "one\n"
+    "                         thread\n"
+    "      --chaos SEED       with several CPUs, random turns, so that races show sooner\n"
     "      --clock NAME       how instructions are found again: auto (default), pmu, landmark or "
     "step\n"
     "      --grace MS         how long an interrupt waits for an exit of the guest's own before "
@@ -67,6 +71,7 @@ enum {
     OPT_APPEND,
     OPT_CPUS,
     OPT_SMP,
+    OPT_CHAOS,
     OPT_CLOCK,
     OPT_GRACE,
     OPT_DIGEST,
@@ -88,6 +93,8 @@ static const struct option long_options[] = {
     {"initrd", required_argument, NULL, OPT_INITRD},
     {"append", required_argument, NULL, OPT_APPEND},
     {"cpus", required_argument, NULL, OPT_CPUS},
+    {"smp", required_argument, NULL, OPT_SMP},
+    {"chaos", required_argument, NULL, OPT_CHAOS},
     {"clock", required_argument, NULL, OPT_CLOCK},
     {"grace", required_argument, NULL, OPT_GRACE},
     {"digest-every", required_argument, NULL, OPT_DIGEST},
@@ -98,8 +105,6 @@ static const struct option long_options[] = {
 
 static int parse_one(struct run_options *o, int option, char **argv, struct err *e)
 {
-    uint64_t cpus;
-
     switch (option) {
     case 'r':
         o->record = true;
@@ -147,9 +152,16 @@ static int parse_one(struct run_options *o, int option, char **argv, struct err 
         o->append = optarg;
         return 0;
     case OPT_CPUS:
-        if (parse_number(optarg, 8, &cpus) < 0 || cpus != 1)
-            return err_set(e, STATUS_USAGE, "--cpus %s: this version runs guests with 1 CPU",
-                           optarg);
+        if (parse_number(optarg, MAX_VCPUS, &o->cpus) < 0 || !o->cpus)
+            return err_set(e, STATUS_USAGE, "--cpus takes 1 to %u, not '%s'", MAX_VCPUS, optarg);
+        return 0;
+    case OPT_SMP:
+        if (strcmp(optarg, "uni") != 0)
+            return err_set(e, STATUS_USAGE, "--smp takes uni, not '%s'", optarg);
+        return 0;
+    case OPT_CHAOS:
+        if (parse_number(optarg, UINT64_MAX, &o->chaos) < 0 || !o->chaos)
+            return err_set(e, STATUS_USAGE, "--chaos takes a number from 1 on, not '%s'", optarg);
         return 0;
     case OPT_CLOCK:
         return clock_option(optarg, &o->clock, e);
@@ -180,6 +192,8 @@ static int check_from(const struct run_options *o, struct err *e)
                          : o->initrd        ? "--initrd"
                          : o->append        ? "--append"
                          : o->memory        ? "--memory"
+                         : o->cpus          ? "--cpus"
+                         : o->chaos         ? "--chaos"
                          : o->write_through ? "--write-through"
                                             : NULL;
 
@@ -226,6 +240,8 @@ int run_options_parse(struct run_options *o, int argc, char **argv, struct err *
         return -1;
     if (!o->memory)
         o->memory = DEFAULT_MEMORY;
+    if (!o->cpus)
+        o->cpus = 1;
     if (!o->disk && !o->kernel && !o->from.path[0])
         return err_set(e, STATUS_USAGE,
                        "run: give a disk image or --kernel (see dittovm run --help)");

@@ -16,7 +16,8 @@ struct run_options {
     /* --from: the recording, and the snapshot or number of a sync point in it to go on from ("":
      * the last sync point). No path: boot. */
     struct snapshot_place from;
-    uint64_t memory; /* bytes */
+    uint64_t memory;      /* bytes */
+    uint64_t cpus, chaos; /* chaos: seed, 0: none */
     uint64_t grace_ms, digest_s, checkpoint_s;
     const struct clock_ops *clock; /* NULL: the best one that this host has */
 };

@@ -16,13 +16,14 @@
 /*
  * What the machine wants of every kernel:
  * - its console;
- * - no search for a local APIC, which it lacks (Linux would write 131,072 EOIs to the void);
- * - no random kernel stack offset, which would execute an RDTSC (an exit here) in every system call;
- * - a fixed length of its delay loop: measuring it means to spin until timer interrupts come, each of
- *   which would be a forced point.
+ * - with one CPU, no search for a local APIC, which it lacks then (Linux would write 131,072 EOIs
+ * to the void);
+ * - no random kernel stack offset, which would execute an RDTSC (an exit here) in every system
+ * call;
+ * - a fixed length of its delay loop: measuring it means to spin until timer interrupts come, each
+ * of which would be a forced point.
  */
-static const char machine_arguments[] =
-    "console=ttyS0 nolapic randomize_kstack_offset=off lpj=1000000";
+static const char machine_arguments[] = "console=ttyS0 randomize_kstack_offset=off lpj=1000000";
 
 static int check_readable(const char *path, struct err *e)
 {
@@ -44,10 +45,11 @@ int run_sources_check(const struct run_options *o, struct err *e)
 
 /* The boot loader's arguments, then the machine's, then the user's: the last one wins. */
 static int join_command_line(struct run_sources *s, const char *loader, const char *root,
-                             const char *append, struct err *e)
+                             const struct run_options *o, struct err *e)
 {
-    if (asprintf(&s->command_line, "%s%s%s%s%s%s%s", loader, *loader ? " " : "", machine_arguments,
-                 *root ? " root=/dev/" : "", root, append ? " " : "", append ? append : "") < 0) {
+    if (asprintf(&s->command_line, "%s%s%s%s%s%s%s%s", loader, *loader ? " " : "",
+                 machine_arguments, o->cpus == 1 ? " nolapic" : "", *root ? " root=/dev/" : "",
+                 root, o->append ? " " : "", o->append ? o->append : "") < 0) {
         s->command_line = NULL;
         return err_set(e, STATUS_ERROR, "out of memory");
     }
@@ -61,7 +63,7 @@ static int load_files(struct run_sources *s, const struct run_options *o, struct
     if (o->initrd && file_read(o->initrd, INITRD_MAX, &s->initrd, &s->initrd_len, e) < 0)
         return -1;
     snprintf(s->description, sizeof s->description, "kernel %s", o->kernel);
-    return join_command_line(s, "", "", o->append, e);
+    return join_command_line(s, "", "", o, e);
 }
 
 static bool has_root_argument(const char *command_line)
@@ -83,8 +85,7 @@ static int load_from_disk(struct run_sources *s, const struct run_options *o, st
     snprintf(s->description, sizeof s->description, "%.200s: %s, %.200s", o->disk, boot.loader,
              boot.kernel_path);
     int rc = join_command_line(s, boot.command_line,
-                               has_root_argument(boot.command_line) ? "" : boot.root_device,
-                               o->append, e);
+                               has_root_argument(boot.command_line) ? "" : boot.root_device, o, e);
     disk_boot_free(&boot);
     return rc;
 }

@@ -15,6 +15,7 @@
  * and how many words it may write. */
 #define SHORT_PASS 64
 #define LONG_PASS  512
+#define QUIET_PASS 4096 /* where steps are all there is: as far as a pass through schedule() */
 #define PASS_WORDS 64
 /* A step that was kicked is tried again so often. */
 #define KICKS_MAX 8
@@ -135,16 +136,18 @@ static enum clock_choice run_to_next(struct vcpu *vcpu, const struct clock_host 
 }
 
 enum clock_choice same_passes_look(struct clock *c, const struct clock_host *host,
-                                   const struct landmark *l, struct changed_words *words,
-                                   struct vcpu_exit *exit, struct err *e)
+                                   const struct landmark *l, bool quietly,
+                                   struct changed_words *words, struct vcpu_exit *exit,
+                                   struct err *e)
 {
     struct vcpu *vcpu = c->vcpu;
     const bool steps_only = c->ops->steps_only;
 
     words->count = 0;
-    enum clock_choice choice = follow(c, l, steps_only ? LONG_PASS : SHORT_PASS, words, exit, e);
+    const unsigned steps = quietly ? QUIET_PASS : steps_only ? LONG_PASS : SHORT_PASS;
+    enum clock_choice choice = follow(c, l, steps, words, exit, e);
     /* A breakpoint in user code would leave an exception frame on the kernel's stack. */
-    if (choice != CLOCK_LATER || l->cpl != 0 || vcpu_cpl(vcpu) != 0 || steps_only)
+    if (choice != CLOCK_LATER || quietly || l->cpl != 0 || vcpu_cpl(vcpu) != 0 || steps_only)
         return choice;
     choice = run_to_next(vcpu, host, l, exit, e);
     if (choice != CLOCK_CHOSEN)

@@ -20,10 +20,12 @@ struct changed_words {
 /*
  * c's vCPU stands at the point that l describes. CLOCK_CHOSEN: it stands at a later pass of the
  * same instruction, and *words are those that the pass before changed, as far as it could be
- * followed. CLOCK_LATER: no next pass came soon, and it stands elsewhere.
+ * followed. CLOCK_LATER: no next pass came soon, and it stands elsewhere. quietly: by steps only,
+ * for code that must not meet breakpoints.
  */
 enum clock_choice same_passes_look(struct clock *c, const struct clock_host *host,
-                                   const struct landmark *l, struct changed_words *words,
-                                   struct vcpu_exit *exit, struct err *e);
+                                   const struct landmark *l, bool quietly,
+                                   struct changed_words *words, struct vcpu_exit *exit,
+                                   struct err *e);
 
 #endif

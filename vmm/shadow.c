@@ -29,7 +29,7 @@ __attribute__((format(printf, 2, 3))) static int differ(struct shadow *s, const 
     return err_set(s->e, STATUS_ERROR,
                    "cannot go live from %s: at sync point %llu the devices are not what they were "
                    "when it was recorded: %s",
-                   recording_path(s->player->recording), (unsigned long long)s->player->cpu.ordinal,
+                   recording_path(s->player->recording), (unsigned long long)s->player->ordinal,
                    what);
 }
 
@@ -161,7 +161,7 @@ static int follow_access(struct player_follower *f, const struct vcpu_exit *exit
     uint64_t value;
 
     s->e = e;
-    tell(s, s->player->cpu.tsc); /* an RDTSC since the last time */
+    tell(s, s->player->tsc); /* an RDTSC since the last time */
     if (exit->kind == EXIT_RDMSR) {
         memcpy(&value, exit->data, sizeof value);
         if (exit->at == MSR_IA32_TSC)
@@ -172,7 +172,7 @@ static int follow_access(struct player_follower *f, const struct vcpu_exit *exit
         tell_ticks(s, exit);
         return 0;
     }
-    if (s->player->cpu.ordinal != s->hold)
+    if (s->player->ordinal != s->hold)
         return serve(s, exit);
     s->held = *exit;
     s->held.data = s->held_data;
@@ -293,7 +293,7 @@ static int load_initial(struct shadow *s, struct disk *disk, struct err *e)
  * of which the recording does not hold the data elsewhere. */
 static int load_access(struct shadow *s, struct stream_reader *in, uint64_t len, struct err *e)
 {
-    const struct sync_point *sync = &s->player->cpu.last_sync;
+    const struct sync_point *sync = &s->player->cpu->last_sync;
     const bool mmio = sync->kind == EXIT_MMIO_READ || sync->kind == EXIT_MMIO_WRITE;
     const bool pio = sync->kind == EXIT_PIO_IN || sync->kind == EXIT_PIO_OUT;
 
@@ -358,6 +358,7 @@ int shadow_open(struct shadow *s, struct player *p, struct disk *disk,
         .e = e,
     };
     const struct pc_config config = {
+        .cpus = 1,
         .dma = &s->dma,
         .disk = disk,
         .entropy = entropy,
@@ -365,6 +366,10 @@ int shadow_open(struct shadow *s, struct player *p, struct disk *disk,
         .opaque = s,
     };
     assert(!from || from->live);
+    if (p->cpu_count != 1)
+        return err_set(e, STATUS_ERROR,
+                       "%s is of a machine with several CPUs, whose devices cannot be followed",
+                       recording_path(p->recording));
     if (pc_init(&s->pc, &config, e) < 0 ||
         (from ? load_snapshot(s, disk, from, e) : load_initial(s, disk, e)) < 0)
         return -1;
@@ -388,7 +393,7 @@ void shadow_save_access(const struct shadow *s, struct bytes *access)
 
 void shadow_save(struct shadow *s, struct bytes *devices)
 {
-    tell(s, s->player->cpu.tsc);
+    tell(s, s->player->tsc);
     s->pc.time.now_ns = s->told_ns;
     pc_save(&s->pc, devices);
 }

@@ -37,8 +37,9 @@ struct shadow {
  * The devices where p stands, following it from there on: before the recording's first instruction,
  * or where a snapshot is (`from`, which has what is wanted for it: from->live). disk, with the
  * contents that it had when the recorded machine was made, may be NULL; it stays the caller's, also
- * when this fails, and what the machine had written to it by then is written to it. Before p goes
- * on, call shadow_go_on().
+ * when this fails, and what the machine had written to it by then is written to it. A machine with
+ * several CPUs is refused: its APICs, and whose turn it is, are not followed. Before p goes on,
+ * call shadow_go_on().
  */
 int shadow_open(struct shadow *s, struct player *p, struct disk *disk,
                 const struct snapshot_entry *from, struct err *e);

@@ -10,6 +10,22 @@
 #include "vmm/cpuid.h"
 #include "vmm/insn.h"
 
+#define APIC_BASE_ENABLED 0xfee00800ull
+#define APIC_BASE_BSP     (1ull << 8)
+
+/* The APIC itself is ours (devices/lapic.h), but KVM shows it in CPUID only if it knows that it is
+ * enabled. */
+static int enable_apic(struct vcpu *vcpu, struct err *e)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    sregs.apic_base = APIC_BASE_ENABLED | (vcpu->index ? 0 : APIC_BASE_BSP);
+    if (ioctl(vcpu->fd, KVM_SET_SREGS, &sregs) < 0)
+        return err_set(e, STATUS_ERROR, "KVM refuses an APIC: %s", strerror(errno));
+    return 0;
+}
+
 int vcpu_create(struct vcpu *vcpu, struct vm *vm, unsigned index, unsigned count, struct err *e)
 {
     *vcpu = (struct vcpu){.vm = vm, .index = index, .fd = -1};
@@ -25,15 +41,20 @@ int vcpu_create(struct vcpu *vcpu, struct vm *vm, unsigned index, unsigned count
     vcpu->run = run;
     vcpu->regs = &vcpu->run->s.regs.regs;
     vcpu->run->kvm_valid_regs = KVM_SYNC_X86_REGS;
-    if (cpuid_install_ditto_v1(vcpu->fd, index, count, e) < 0) {
+    if (cpuid_install_ditto_v1(vcpu->fd, index, count, e) < 0 ||
+        (count > 1 && enable_apic(vcpu, e) < 0)) {
         vcpu_destroy(vcpu);
         return -1;
     }
+    assert(index < MAX_VCPUS && !vm->vcpu[index]);
+    vm->vcpu[index] = vcpu;
     return 0;
 }
 
 void vcpu_destroy(struct vcpu *vcpu)
 {
+    if (vcpu->vm && vcpu->vm->vcpu[vcpu->index] == vcpu)
+        vcpu->vm->vcpu[vcpu->index] = NULL;
     if (vcpu->run)
         munmap(vcpu->run, (size_t)vcpu->vm->run_size);
     if (vcpu->fd >= 0)
@@ -147,6 +168,10 @@ static int classify(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
         exit->count = 1;
         exit->data = (uint8_t *)&run->msr.data;
         return 0;
+    case KVM_EXIT_SET_TPR:
+        exit->kind = EXIT_CR8;
+        exit->at = run->cr8;
+        return 0;
     case KVM_EXIT_SHUTDOWN:
         exit->kind = EXIT_SHUTDOWN;
         return 0;
@@ -258,12 +283,43 @@ bool vcpu_interruptible(const struct vcpu *vcpu)
     return vcpu->run->ready_for_interrupt_injection && vcpu->run->if_flag;
 }
 
+bool vcpu_is_settled(const struct vcpu *vcpu)
+{
+    struct kvm_vcpu_events events;
+
+    if (vcpu_interruptible(vcpu))
+        return true;
+    int rc = ioctl(vcpu->fd, KVM_GET_VCPU_EVENTS, &events);
+    assert(rc == 0);
+    return !vcpu->run->if_flag && !events.interrupt.injected && !events.interrupt.shadow &&
+           !events.exception.injected && !events.exception.pending && !events.nmi.injected &&
+           !events.nmi.pending;
+}
+
 void vcpu_inject(struct vcpu *vcpu, uint8_t vector)
 {
     struct kvm_interrupt interrupt = {.irq = vector};
     int rc = ioctl(vcpu->fd, KVM_INTERRUPT, &interrupt);
 
     assert(rc == 0);
+}
+
+void vcpu_inject_nmi(struct vcpu *vcpu)
+{
+    int rc = ioctl(vcpu->fd, KVM_NMI);
+
+    assert(rc == 0);
+}
+
+uint8_t vcpu_cr8(const struct vcpu *vcpu)
+{
+    return vcpu->run->cr8 & 15;
+}
+
+void vcpu_set_cr8(struct vcpu *vcpu, uint8_t cr8)
+{
+    assert(cr8 < 16);
+    vcpu->run->cr8 = cr8; /* KVM takes it over at its next run */
 }
 
 bool vcpu_event_pending(const struct vcpu *vcpu)
@@ -315,6 +371,17 @@ void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs)
     int rc = ioctl(vcpu->fd, KVM_SET_SREGS, &used);
     assert(rc == 0);
     vcpu->run->s.regs.sregs = used;
+}
+
+void vcpu_flush_tlb(struct vcpu *vcpu)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    sregs.cr3 ^= PAGE_BYTES; /* KVM flushes the TLB when CR3 changes */
+    vcpu_set_sregs(vcpu, &sregs);
+    sregs.cr3 ^= PAGE_BYTES;
+    vcpu_set_sregs(vcpu, &sregs);
 }
 
 void vcpu_share_sregs(struct vcpu *vcpu, bool on)

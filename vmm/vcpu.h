@@ -28,7 +28,8 @@ enum exit_kind {
     EXIT_TRAP = 10,     /* the #GP hook (vmm/gphook.h); set by the hook, not by vcpu_run() */
     EXIT_SHUTDOWN = 11, /* triple fault */
     EXIT_FORCED = 12,   /* a forced point; set by the clock, not by vcpu_run() */
-    EXIT_SYNC_LAST = EXIT_FORCED,
+    EXIT_CR8 = 13,      /* CR8 was lowered: see vcpu_cr8() */
+    EXIT_SYNC_LAST = EXIT_CR8,
     /* Exits that the guest does not notice and a recording does not contain. */
     EXIT_KICK = 32, /* vcpu_kick() or a signal */
     EXIT_STEP = 33, /* one instruction was stepped, or a hardware breakpoint was hit */
@@ -56,12 +57,14 @@ struct vcpu {
     bool stepping;
     bool watching[VCPU_DEBUG_REGISTERS]; /* see vcpu_add_debug_register() */
     uint64_t watched[VCPU_DEBUG_REGISTERS];
-    volatile bool kicked; /* since vcpu_run() returned last */
+    volatile bool kicked;         /* since vcpu_run() returned last */
     uint64_t cr3_shown, cr3_used; /* see vcpu_alias_cr3() */
     bool idt_aliased;             /* see vcpu_alias_idt() */
     struct kvm_dtable idt_shown, idt_used;
 };
 
+/* Number `index` of `count`, at most MAX_VCPUS. It must not be moved, and be destroyed before vm.
+ */
 int vcpu_create(struct vcpu *vcpu, struct vm *vm, unsigned index, unsigned count, struct err *e);
 void vcpu_destroy(struct vcpu *vcpu);
 
@@ -84,8 +87,17 @@ void vcpu_finish_msr(struct vcpu *vcpu, uint64_t value, bool fault);
 
 /* Whether an interrupt may be injected at this very point. */
 bool vcpu_interruptible(const struct vcpu *vcpu);
+/* Whether nothing is about to happen here but the next instruction: no interrupt shadow, no event
+ * about to be taken. Interrupts may be off. */
+bool vcpu_is_settled(const struct vcpu *vcpu);
 /* Inject an external interrupt; it is taken before the next instruction. */
 void vcpu_inject(struct vcpu *vcpu, uint8_t vector);
+/* Have an NMI taken before the next instruction, or as soon as the last one's handler ends. */
+void vcpu_inject_nmi(struct vcpu *vcpu);
+/* Bits 7:4 of the task priority, for who has a local APIC: what the guest wrote last, and what it
+ * reads from now on. */
+uint8_t vcpu_cr8(const struct vcpu *vcpu);
+void vcpu_set_cr8(struct vcpu *vcpu, uint8_t cr8);
 /* Whether an interrupt or exception is about to be taken, before the next instruction. */
 bool vcpu_event_pending(const struct vcpu *vcpu);
 /* Ask for EXIT_WINDOW as soon as the guest can take an interrupt, or stop asking. */
@@ -98,6 +110,9 @@ void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs);
 /* For who wants the system registers after every exit: have KVM leave them in kvm_run, so that
  * vcpu_get_sregs() costs no ioctl. From the next exit on. */
 void vcpu_share_sregs(struct vcpu *vcpu, bool on);
+/* Forget all translations. A vCPU whose turn comes does that: what another one left in its page
+ * tables meanwhile would otherwise be seen now or later, as the host's TLB happens to be. */
+void vcpu_flush_tlb(struct vcpu *vcpu);
 /* Let the CPU use other page tables than those the guest has loaded: the two calls above show and
  * take `shown` where the CPU has `used`, from now on. 0, 0 ends it. Flushes the TLB. */
 void vcpu_alias_cr3(struct vcpu *vcpu, uint64_t shown, uint64_t used);

@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "recorder/event.h"
+#include "vmm/cpuid.h"
 #include "vmm/msr.h"
 
 struct msr_block {
@@ -47,7 +48,7 @@ int vcpu_state_set(struct vcpu *vcpu, const struct vcpu_state *state, struct err
     struct kvm_fpu fpu = state->fpu;
     struct kvm_sregs sregs, now;
 
-    /* The APIC base is the host's to choose: there is no APIC. */
+    /* The APIC base is not part of the state: vcpu_create() has set it. */
     if (ioctl(vcpu->fd, KVM_GET_SREGS, &now) < 0)
         return err_set(e, STATUS_ERROR, "cannot read the vCPU's state: %s", strerror(errno));
     sregs = state->sregs;
@@ -59,9 +60,49 @@ int vcpu_state_set(struct vcpu *vcpu, const struct vcpu_state *state, struct err
         ioctl(vcpu->fd, KVM_SET_REGS, &state->regs) < 0 || ioctl(vcpu->fd, KVM_SET_FPU, &fpu) < 0)
         return err_set(e, STATUS_ERROR, "KVM refuses the vCPU's state: %s", strerror(errno));
     *vcpu->regs = state->regs;
+    vcpu_set_cr8(vcpu, sregs.cr8 & 15); /* or KVM's next run would bring back the old one */
     if (ioctl(vcpu->fd, KVM_SET_MSRS, &block) != (int)msr_state_count)
         return err_set(e, STATUS_ERROR, "KVM refuses the vCPU's MSRs: %s", strerror(errno));
     return 0;
+}
+
+static struct kvm_segment real_mode_segment(unsigned selector, unsigned type, bool system)
+{
+    return (struct kvm_segment){
+        .base = (uint64_t)selector << 4,
+        .limit = 0xffff,
+        .selector = (uint16_t)selector,
+        .type = type & 15,
+        .present = 1,
+        .s = !system,
+    };
+}
+
+int vcpu_start(struct vcpu *vcpu, uint8_t vector, struct err *e)
+{
+    struct vcpu_state state;
+    struct kvm_vcpu_events none = {.flags = KVM_VCPUEVENT_VALID_NMI_PENDING |
+                                            KVM_VCPUEVENT_VALID_SHADOW};
+
+    vcpu_want_window(vcpu, false);
+    if (vcpu_complete(vcpu, e) < 0 || vcpu_state_get(vcpu, &state, e) < 0)
+        return -1;
+    struct kvm_sregs *s = &state.sregs;
+    state.regs = (struct kvm_regs){.rdx = CPUID_SIGNATURE, .rflags = 2};
+    s->cs = real_mode_segment((unsigned)vector << 8, 11, false);
+    s->ds = s->es = s->fs = s->gs = s->ss = real_mode_segment(0, 3, false);
+    s->tr = real_mode_segment(0, 11, true);
+    s->ldt = real_mode_segment(0, 2, true);
+    s->gdt = s->idt = (struct kvm_dtable){.limit = 0xffff};
+    s->cr0 = 0x10; /* ET; caches on */
+    s->cr2 = s->cr3 = s->cr4 = s->cr8 = s->efer = 0;
+    memset(s->interrupt_bitmap, 0, sizeof s->interrupt_bitmap);
+    if (vcpu_state_set(vcpu, &state, e) < 0)
+        return -1;
+    if (ioctl(vcpu->fd, KVM_SET_VCPU_EVENTS, &none) < 0)
+        return err_set(e, STATUS_ERROR, "KVM refuses to start a vCPU: %s", strerror(errno));
+    /* For what KVM says in kvm_run about interrupts. */
+    return vcpu_complete(vcpu, e);
 }
 
 #define SEGMENT_UNUSABLE (1u << 12)
@@ -136,6 +177,7 @@ static void sregs_encode(struct bytes *out, const struct kvm_sregs *s)
 void vcpu_state_encode(struct bytes *out, const struct vcpu_state *state)
 {
     struct kvm_regs regs = state->regs;
+    const size_t start = out->len;
 
     regs.rflags &= ~RFLAGS_RF;
     bytes_put(out, &regs, sizeof regs);
@@ -143,6 +185,7 @@ void vcpu_state_encode(struct bytes *out, const struct vcpu_state *state)
     fpu_encode(out, &state->fpu);
     bytes_put_varint(out, msr_state_count);
     bytes_put(out, state->msrs, msr_state_count * sizeof *state->msrs);
+    assert(out->len - start <= VCPU_STATE_MAX_BYTES);
 }
 
 bool vcpu_state_decode(struct cursor *in, struct vcpu_state *state)
@@ -244,14 +287,22 @@ bool vcpu_pending_decode(struct cursor *in, struct vcpu_pending *pending)
     return !in->bad;
 }
 
-uint64_t vcpu_state_digest(const struct vcpu_state *state)
+int vcpus_digest(struct vm *vm, uint64_t *digest, struct err *e)
 {
+    struct vcpu_state state;
     struct bytes b = {0};
+    int rc = 0;
 
-    vcpu_state_encode(&b, state);
-    uint64_t digest = XXH3_64bits(b.data, b.len);
+    for (unsigned i = 0; i < MAX_VCPUS && rc == 0; i++) {
+        if (!vm->vcpu[i])
+            continue;
+        rc = vcpu_complete(vm->vcpu[i], e) < 0 ? -1 : vcpu_state_get(vm->vcpu[i], &state, e);
+        if (rc == 0)
+            vcpu_state_encode(&b, &state);
+    }
+    *digest = XXH3_64bits(b.data, b.len);
     bytes_free(&b);
-    return digest;
+    return rc;
 }
 
 uint64_t fpu_digest(const struct kvm_fpu *fpu)

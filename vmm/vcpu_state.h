@@ -23,7 +23,12 @@ struct vcpu_state {
 int vcpu_state_get(struct vcpu *vcpu, struct vcpu_state *state, struct err *e);
 int vcpu_state_set(struct vcpu *vcpu, const struct vcpu_state *state, struct err *e);
 
-/* Field by field, so that padding and host-specific fields do not travel. */
+/* What INIT and STARTUP (Intel SDM vol. 3, 9.4) make of a vCPU: real mode at vector << 12. */
+int vcpu_start(struct vcpu *vcpu, uint8_t vector, struct err *e);
+
+#define VCPU_STATE_MAX_BYTES 1024u
+/* Field by field, so that padding and host-specific fields do not travel; at most that many bytes.
+ */
 void vcpu_state_encode(struct bytes *out, const struct vcpu_state *state);
 bool vcpu_state_decode(struct cursor *in, struct vcpu_state *state);
 
@@ -44,7 +49,8 @@ bool vcpu_pending_fault(const struct vcpu_pending *pending);
 void vcpu_pending_encode(struct bytes *out, const struct vcpu_pending *pending);
 bool vcpu_pending_decode(struct cursor *in, struct vcpu_pending *pending);
 
-uint64_t vcpu_state_digest(const struct vcpu_state *state);
+/* Of all vCPUs of a machine, each with its last instruction completed. */
+int vcpus_digest(struct vm *vm, uint64_t *digest, struct err *e);
 /* x87 and SSE state alone. */
 uint64_t fpu_digest(const struct kvm_fpu *fpu);
 uint64_t vcpu_fpu_digest(struct vcpu *vcpu);

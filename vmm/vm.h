@@ -5,6 +5,9 @@
 #include "mmu/memory.h"
 
 #define VM_PROTECTED_MAX 4u
+#define MAX_VCPUS        8u
+
+struct vcpu;
 
 /*
  * One KVM virtual machine on stock KVM, configured so that nothing reaches the guest behind our
@@ -15,6 +18,7 @@ struct vm {
     int kvm_fd, fd;
     long run_size; /* bytes of the mmap'ed struct kvm_run */
     struct guest_memory memory;
+    struct vcpu *vcpu[MAX_VCPUS];              /* by index; NULL: there is none */
     uint64_t protected_page[VM_PROTECTED_MAX]; /* GPAs, ascending; see vm_protect() */
     unsigned protected_pages;
     bool logs_writes;

@@ -95,7 +95,7 @@ static bool shows(const struct candidate *c, const struct sync_point *next)
 static bool make_candidate(const struct copy *copy, const struct sync_point *sync,
                            uint64_t input_at, uint64_t tsc_at, uint64_t tsc, struct candidate *c)
 {
-    const struct bytes *inputs = &copy->stream[stream_of(0, STREAM_INPUTS)];
+    const struct bytes *inputs = &copy->stream[STREAM_INPUTS];
 
     *c = (struct candidate){.sync = *sync};
     if (sync->kind == EXIT_RDTSC) {
@@ -120,11 +120,11 @@ static bool make_candidate(const struct copy *copy, const struct sync_point *syn
  */
 static void find_candidates(struct copy *copy)
 {
-    const struct bytes *syncs = &copy->stream[stream_of(0, STREAM_SYNCS)];
-    const struct bytes *stamps = &copy->stream[stream_of(0, STREAM_TSC)];
+    const struct bytes *syncs = &copy->stream[STREAM_SYNCS];
+    const struct bytes *stamps = &copy->stream[STREAM_TSC];
     struct cursor in = cursor_of(syncs->data, syncs->len);
     struct cursor tsc_in = cursor_of(stamps->data, stamps->len);
-    struct sync_point last = {0}, sync;
+    struct sync_point last = {0}, sync; /* of recordings of one CPU */
     struct candidate c;
     uint64_t input_at = 0, tsc_at = 0, tsc = 0;
     bool pending = false, counted = true;
@@ -172,7 +172,7 @@ static void flip(struct copy *copy, uint64_t seed)
     }
     uint64_t random = (seed + 1) * 0x9e3779b97f4a7c15ull;
     const struct candidate *c = &copy->candidate[(random >> 32) % copy->candidates];
-    struct bytes *stream = &copy->stream[stream_of(0, c->stream)];
+    struct bytes *stream = &copy->stream[c->stream];
     unsigned bit = (unsigned)(random >> 8) % (c->stream == STREAM_TSC ? 32 : 8 * c->size);
     char what[96];
 

@@ -44,7 +44,7 @@ static enum end_reason run_live(const struct run_options *o, struct err *e)
     if (live_play(&l, e) == 0 && live_machine(&l, &machine, console, e) == 0) {
         recorder = live_record(&l, &machine, e);
         if (recorder && machine_run(&machine, &reason, e) == 0 &&
-            recorder_end(recorder, &machine.vcpu, &machine.vm.memory, reason, true, e) == 0 &&
+            recorder_end(recorder, &machine.vm, reason, true, e) == 0 &&
             recorder_finish(recorder, reason, e) < 0)
             reason = END_FAILED;
         machine_destroy(&machine);
@@ -75,6 +75,16 @@ static uint64_t disk_digest(struct disk *disk)
     return digest;
 }
 
+static uint64_t cpu_digest(const struct vcpu_state *state)
+{
+    struct bytes b = {0};
+
+    vcpu_state_encode(&b, state);
+    const uint64_t digest = output_fold(0, 0, b.data, b.len);
+    bytes_free(&b);
+    return digest;
+}
+
 static int arrive(const struct run_options *o, struct arrival *a, bool *from_snapshot,
                   struct err *e)
 {
@@ -87,7 +97,7 @@ static int arrive(const struct run_options *o, struct arrival *a, bool *from_sna
     int rc = live_play(&l, e);
     if (rc == 0) {
         a->memory = memory_digest(&l.state.memory);
-        a->cpu = vcpu_state_digest(&l.state.cpu);
+        a->cpu = cpu_digest(&l.state.cpu);
         a->disk = disk_digest(l.disk);
         bytes_put(&a->devices, l.state.devices.data, l.state.devices.len);
     }

@@ -120,7 +120,7 @@ static enum outcome play(struct recording *r, bool with_devices)
     const struct snapshot_entry *last = &list.at[list.count - 1];
     if (snapshot_enter(&player, last, &e) == 0 && (!with_devices || follow(last, &e))) {
         set_alarm(US_MAX);
-        if (player_run(&player, player.cpu.ordinal + SYNCS_MAX, &e) < 0)
+        if (player_run(&player, player.ordinal + SYNCS_MAX, &e) < 0)
             outcome = FAILED;
         else if (player.status == PLAYER_DIVERGED)
             outcome = DIVERGED;

@@ -42,7 +42,7 @@ static uint64_t total_branches, instructions, forced; /* for the report */
 static _Noreturn void lost(const char *what)
 {
     fprintf(stderr, "process_replay: behind sync point %llu and %llu branches, at rip %#llx: %s\n",
-            (unsigned long long)player.cpu.ordinal, (unsigned long long)branches,
+            (unsigned long long)player.ordinal, (unsigned long long)branches,
             (unsigned long long)now.rip, what);
     exit(1);
 }
@@ -80,15 +80,15 @@ static void set_flags(uint64_t value)
 /* Show the player where the guest is. */
 static void show_registers(void)
 {
-    *player.cpu.vcpu.regs = now;
-    player.cpu.vcpu.regs->rflags = flags();
+    *player.cpu->vcpu.regs = now;
+    player.cpu->vcpu.regs->rflags = flags();
 }
 
 static void start(void)
 {
     struct kvm_sregs sregs;
 
-    vcpu_get_sregs(&player.cpu.vcpu, &sregs);
+    vcpu_get_sregs(&player.cpu->vcpu, &sregs);
     cs = sregs.cs.selector;
     ss = sregs.ss.selector;
     idt = sregs.idt.base;
@@ -96,7 +96,7 @@ static void start(void)
     cr[0] = sregs.cr0;
     cr[3] = sregs.cr3;
     cr[4] = sregs.cr4;
-    now = *player.cpu.vcpu.regs;
+    now = *player.cpu->vcpu.regs;
     set_flags(now.rflags);
     process_map(FIRST_PAGE, player.vm.memory.size - FIRST_PAGE, PROT_READ | PROT_WRITE | PROT_EXEC,
                 player.vm.memory.fd);
@@ -141,7 +141,7 @@ static uint64_t operand_address(const struct insn *insn)
     uint64_t va;
 
     show_registers();
-    if (!insn_address(insn, &insn->operands[0], player.cpu.vcpu.regs, &sregs, &va))
+    if (!insn_address(insn, &insn->operands[0], player.cpu->vcpu.regs, &sregs, &va))
         lost("a table at an address that is not understood");
     return va;
 }
@@ -195,7 +195,7 @@ static bool do_by_hand(const struct insn *insn)
         break;
     case ZYDIS_MNEMONIC_LTR:
         show_registers();
-        load_task((uint16_t)insn_register(player.cpu.vcpu.regs, insn->operands[0].reg.value));
+        load_task((uint16_t)insn_register(player.cpu->vcpu.regs, insn->operands[0].reg.value));
         break;
     case ZYDIS_MNEMONIC_MOV:
         if (!move_control(insn)) {
@@ -302,7 +302,7 @@ static void answer(const struct vcpu_exit *exit)
     uint8_t value[8] = {0};
 
     if (exit->kind == EXIT_PIO_IN) {
-        if (stream_read(player.cpu.stream[STREAM_INPUTS], value, exit->size) < 0)
+        if (stream_read(player.stream[STREAM_INPUTS], value, exit->size) < 0)
             fail("the recording lacks an input");
         if (exit->size == 4)
             now.rax = 0;
@@ -364,6 +364,8 @@ static void apply(const struct event *event)
     case EVENT_TIME:
     case EVENT_RECEIVED:
         break;
+    default:
+        fail("this replay knows machines with one CPU only");
     }
 }
 
@@ -375,9 +377,9 @@ static void apply_events(void)
     for (;;) {
         if (player_fetch(&player, &e) < 0)
             fail(e.text);
-        if (!player.cpu.has_next || player.cpu.next.ordinal != player.cpu.ordinal)
+        if (!player.has_next || player.next.ordinal != player.ordinal)
             return;
-        apply(&player.cpu.next); /* a forced point leads to the next sync point */
+        apply(&player.next); /* a forced point leads to the next sync point */
         player_consume(&player);
     }
 }
@@ -411,7 +413,7 @@ static bool replay_apart(const char *path)
     if (pid == 0) {
         replay(path);
         printf("ok %s: %llu forced points of %llu sync points, %llu branches, %llu instructions\n",
-               path, (unsigned long long)forced, (unsigned long long)player.cpu.ordinal,
+               path, (unsigned long long)forced, (unsigned long long)player.ordinal,
                (unsigned long long)total_branches, (unsigned long long)instructions);
         exit(0);
     }

@@ -35,16 +35,16 @@ static void fail(const char *what)
 
 static struct look look(void)
 {
-    struct vcpu_state state;
     struct err e = {0};
+    uint64_t cpu;
 
-    if (player_finish_exit(&player, &e) < 0 || vcpu_state_get(&player.cpu.vcpu, &state, &e) < 0)
+    if (player_finish_exit(&player, &e) < 0 || vcpus_digest(&player.vm, &cpu, &e) < 0)
         fail(e.text);
     return (struct look){
         .memory = memory_digest(&player.vm.memory),
-        .cpu = vcpu_state_digest(&state),
-        .rip = state.regs.rip,
-        .ordinal = player.cpu.ordinal,
+        .cpu = cpu,
+        .rip = player.cpu->vcpu.regs->rip,
+        .ordinal = player.ordinal,
     };
 }
 
@@ -72,7 +72,7 @@ static void expect(enum timeline_stop stop, enum timeline_stop wanted, const str
         fail(e->text);
     if (stop != wanted) {
         printf("# stop %d, not %d, at sync point %llu\n", stop, wanted,
-               (unsigned long long)player.cpu.ordinal);
+               (unsigned long long)player.ordinal);
         bad++;
     }
 }
@@ -103,7 +103,7 @@ static void there_and_back(uint64_t n)
 static void back_and_there(void)
 {
     struct err e = {0};
-    const bool forced = player.cpu.at_sync && player.cpu.last_sync.kind == EXIT_FORCED;
+    const bool forced = player.at_sync && player.cpu->last_sync.kind == EXIT_FORCED;
     const struct look from = look();
     const uint64_t began = host_now_ns();
     enum timeline_stop stop = timeline_reverse_step(&timeline, &e);
@@ -136,11 +136,11 @@ static void astray(unsigned way, uint64_t n)
     struct vcpu_state state;
     enum timeline_stop stop = TIMELINE_THERE;
 
-    if (timeline_change(&timeline, &e) < 0 || vcpu_state_get(&player.cpu.vcpu, &state, &e) < 0)
+    if (timeline_change(&timeline, &e) < 0 || vcpu_state_get(&player.cpu->vcpu, &state, &e) < 0)
         fail(e.text);
     state.regs.rbx ^= 1ull << rand() % 64;
     state.regs.r12 = (uint64_t)rand();
-    if (vcpu_state_set(&player.cpu.vcpu, &state, &e) < 0)
+    if (vcpu_state_set(&player.cpu->vcpu, &state, &e) < 0)
         fail(e.text);
     for (unsigned i = 0; i < 20; i++) {
         uint8_t *at = m->host + (uint64_t)rand() % m->size;
@@ -229,7 +229,7 @@ int main(int argc, char **argv)
     visit_snapshots();
     uint64_t began = host_now_ns();
     expect(timeline_continue(&timeline, &e), TIMELINE_END, &e);
-    const uint64_t last = player.cpu.ordinal;
+    const uint64_t last = player.ordinal;
     printf("# %llu sync points, to the end in %.1f s, %.1f MiB of checkpoints, pauses of up to "
            "%.1f ms\n",
            (unsigned long long)last, (double)(host_now_ns() - began) / 1e9,

@@ -125,7 +125,7 @@ static void note_pauses(struct values *small, struct values *all)
 static void travel(unsigned places, struct values *seeks, struct values *first,
                    struct values *others)
 {
-    const uint64_t last = player.cpu.ordinal;
+    const uint64_t last = player.ordinal;
     struct err e;
 
     for (unsigned place = 0; place < places; place++) {

@@ -50,7 +50,7 @@ static void test_root_leads_to_every_table(void **unused)
     struct bytes tables = {0};
 
     (void)unused;
-    acpi_build(&tables, BASE);
+    acpi_build(&tables, BASE, 1);
     assert_true(tables.len < 8192);
     assert_memory_equal(tables.data, "RSD PTR ", 8);
     assert_int_equal(sum(tables.data, 20), 0);
@@ -72,12 +72,39 @@ static void test_root_leads_to_every_table(void **unused)
     bytes_free(&tables);
 }
 
+/* 5.2.12: four CPUs, the IOAPIC, and what is wired otherwise than one would think. */
+static void test_madt_describes_the_apics(void **unused)
+{
+    static const uint8_t expected[] = {
+        0x00, 0x00, 0xe0, 0xfe, 1,    0,    0,    0,                   /* local APICs; 8259s too */
+        0,    8,    0,    0,    1,    0,    0,    0,                   /* CPU 0 */
+        0,    8,    1,    1,    1,    0,    0,    0,                   /* CPU 1 */
+        0,    8,    2,    2,    1,    0,    0,    0,                   /* CPU 2 */
+        1,    12,   3,    0,    0x00, 0x00, 0xc0, 0xfe, 0,    0, 0, 0, /* IOAPIC, ID 3 */
+        2,    10,   0,    0,    2,    0,    0,    0,    0,    0,       /* IRQ 0 is at pin 2 */
+        2,    10,   0,    9,    9,    0,    0,    0,    0x0d, 0,       /* IRQ 9 by level, high */
+        4,    6,    0xff, 0,    0,    1,                               /* NMI at LINT1 */
+    };
+    struct bytes tables = {0};
+
+    (void)unused;
+    acpi_build(&tables, BASE, 3);
+    const uint8_t *rsdt = table(&tables, number(tables.data + 16, 4), "RSDT");
+    const uint8_t *xsdt = table(&tables, number(tables.data + 24, 8), "XSDT");
+    assert_int_equal(number(rsdt + 4, 4), 36 + 2 * 4);
+    assert_int_equal(number(rsdt + 40, 4), number(xsdt + 44, 8));
+    const uint8_t *madt = table(&tables, number(rsdt + 40, 4), "APIC");
+    assert_int_equal(number(madt + 4, 4), 36 + sizeof expected);
+    assert_memory_equal(madt + 36, expected, sizeof expected);
+    bytes_free(&tables);
+}
+
 static void test_fadt_describes_the_fixed_hardware(void **unused)
 {
     struct bytes tables = {0};
 
     (void)unused;
-    acpi_build(&tables, BASE);
+    acpi_build(&tables, BASE, 1);
     const uint8_t *rsdt = table(&tables, number(tables.data + 16, 4), "RSDT");
     const uint8_t *fadt = table(&tables, number(rsdt + 36, 4), "FACP");
     assert_int_equal(number(fadt + 46, 2), PM_SCI_IRQ);
@@ -105,7 +132,7 @@ static void test_dsdt_routes_every_pin(void **unused)
     struct bytes tables = {0};
 
     (void)unused;
-    acpi_build(&tables, BASE);
+    acpi_build(&tables, BASE, 1);
     const uint8_t *rsdt = table(&tables, number(tables.data + 16, 4), "RSDT");
     const uint8_t *fadt = table(&tables, number(rsdt + 36, 4), "FACP");
     const uint8_t *dsdt = table(&tables, number(fadt + 40, 4), "DSDT");
@@ -155,9 +182,9 @@ static void test_tables_can_follow_other_bytes(void **unused)
     struct bytes alone = {0}, after = {0};
 
     (void)unused;
-    acpi_build(&alone, BASE);
+    acpi_build(&alone, BASE, 1);
     bytes_put(&after, "xyz", 3);
-    acpi_build(&after, BASE);
+    acpi_build(&after, BASE, 1);
     assert_int_equal(after.len, alone.len + 3);
     assert_memory_equal(after.data + 3, alone.data, alone.len);
     bytes_free(&alone);
@@ -217,6 +244,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_root_leads_to_every_table),
+        cmocka_unit_test(test_madt_describes_the_apics),
         cmocka_unit_test(test_fadt_describes_the_fixed_hardware),
         cmocka_unit_test(test_dsdt_routes_every_pin),
         cmocka_unit_test(test_pins_use_three_lines),

@@ -113,7 +113,16 @@ static void random_event(struct event *e, const uint8_t *data)
     e->kind = (enum event_kind)(1 + rnd() % EVENT_LAST);
     switch (e->kind) {
     case EVENT_INJECT:
+    case EVENT_START:
         e->vector = (uint8_t)rnd();
+        break;
+    case EVENT_SCHEDULE:
+        e->vcpu = (unsigned)(rnd() % MAX_VCPUS);
+        break;
+    case EVENT_CR8:
+        e->cr8 = rnd() % 16;
+        break;
+    case EVENT_NMI:
         break;
     case EVENT_WINDOW:
         e->window = rnd() % 2;
@@ -157,7 +166,16 @@ static void assert_same_event(const struct event *a, const struct event *b)
     assert_int_equal(a->ordinal, b->ordinal);
     switch (a->kind) {
     case EVENT_INJECT:
+    case EVENT_START:
         assert_int_equal(a->vector, b->vector);
+        break;
+    case EVENT_SCHEDULE:
+        assert_int_equal(a->vcpu, b->vcpu);
+        break;
+    case EVENT_CR8:
+        assert_int_equal(a->cr8, b->cr8);
+        break;
+    case EVENT_NMI:
         break;
     case EVENT_WINDOW:
         assert_int_equal(a->window, b->window);
@@ -252,6 +270,10 @@ static void test_random_bytes_are_refused_or_bounded(void **state)
         struct cursor c = cursor_of(noise, 1 + rnd() % sizeof noise);
         while (event_decode(&c, &codec, &event)) {
             assert_true(event.kind >= EVENT_INJECT && event.kind <= EVENT_LAST);
+            if (event.kind == EVENT_SCHEDULE)
+                assert_true(event.vcpu < MAX_VCPUS);
+            if (event.kind == EVENT_CR8)
+                assert_true(event.cr8 < 16);
             if (event.kind == EVENT_DMA_WRITE || event.kind == EVENT_DMA_READ)
                 assert_true(event.dma.len >= 1 && event.dma.len <= DMA_MAX);
             if (event.kind == EVENT_RECEIVED)

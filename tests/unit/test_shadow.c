@@ -293,9 +293,9 @@ static void record_access(struct guest *g, struct vcpu_exit *exit)
     recorder_sync(g->recorder, &g->vcpu, exit);
     g->now += next(&g->random_time) % 60000;
     if (pc_serve(&g->pc, exit, g->now))
-        recorder_time(g->recorder, 0, g->now);
+        recorder_time(g->recorder, g->now);
     if (exit->kind == EXIT_PIO_IN || exit->kind == EXIT_MMIO_READ)
-        recorder_input(g->recorder, 0, exit->data, (size_t)exit->size * exit->count);
+        recorder_input(g->recorder, exit->data, (size_t)exit->size * exit->count);
 }
 
 /* As the run loop of a machine: time passes, keys are pressed, interrupts are taken. */
@@ -306,28 +306,28 @@ static void record_pass(struct guest *g)
     g->now += r % 16 ? r % 200000 : r % 80000000;
     if (pc_deadline(&g->pc, g->now) <= g->now) {
         pc_poll(&g->pc, g->now);
-        recorder_time(g->recorder, 0, g->now);
+        recorder_time(g->recorder, g->now);
     }
     if (r >> 32 & 1) {
         uint8_t keys[SERIAL_FIFO_BYTES];
         memcpy(keys, &r, sizeof r);
         memcpy(keys + 8, &r, sizeof r);
-        recorder_received(g->recorder, 0, keys,
+        recorder_received(g->recorder, keys,
                           serial_receive(&g->pc.serial, keys, 1 + (r >> 33) % 16));
     }
     bool pending = irqchip_pending(&g->pc.irqchip);
     if (pending && r >> 40 & 3) {
-        recorder_interrupt(g->recorder, 0, irqchip_acknowledge(&g->pc.irqchip));
+        recorder_interrupt(g->recorder, irqchip_acknowledge(&g->pc.irqchip));
         pending = irqchip_pending(&g->pc.irqchip);
     }
     if (pending != g->window)
-        recorder_window(g->recorder, 0, pending);
+        recorder_window(g->recorder, pending);
     g->window = pending;
 }
 
 static void record(struct guest *g, struct disk *disk, uint64_t seed, unsigned steps)
 {
-    struct vcpu_start cpu = {0};
+    struct initial_vcpu cpu = {0};
     struct err e;
 
     *g = (struct guest){.access = record_access, .pass = record_pass, .random_time = seed + 1};
@@ -342,6 +342,7 @@ static void record(struct guest *g, struct disk *disk, uint64_t seed, unsigned s
         .epoch_ns = EPOCH_NS,
         .entropy = some_entropy,
         .request = no_request,
+        .cpus = 1,
         .opaque = g,
     };
     assert_int_equal(pc_init(&g->pc, &config, &e), 0);
@@ -369,13 +370,12 @@ static void replay_access(struct guest *g, struct vcpu_exit *exit)
 
     if (g->failed)
         return;
-    p->cpu.ordinal++;
-    p->cpu.last_sync = (struct sync_point){
+    p->ordinal++;
+    p->cpu->last_sync = (struct sync_point){
         .kind = exit->kind, .at = exit->at, .size = (uint8_t)exit->size, .count = exit->count};
     if (exit->kind == EXIT_PIO_IN || exit->kind == EXIT_MMIO_READ)
         assert_int_equal(
-            stream_read(p->cpu.stream[STREAM_INPUTS], exit->data, (size_t)exit->size * exit->count),
-            0);
+            stream_read(p->stream[STREAM_INPUTS], exit->data, (size_t)exit->size * exit->count), 0);
     fail_replay(g, p->follower->access(p->follower, exit, &g->e));
     if (g->shadow.held.kind) {
         g->at_hold(g);
@@ -410,8 +410,10 @@ static int replay_try(struct guest *g, struct disk *disk)
     assert_non_null(p->recording);
     p->chunks = chunk_source_open(p->recording, &e);
     p->vm.memory = g->memory;
+    p->cpu_count = 1;
+    p->cpu = p->cpus;
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
-        p->cpu.stream[kind] = stream_open(p->recording, stream_of(0, kind), &e);
+        p->stream[kind] = stream_open(p->recording, kind, &e);
     return shadow_open(&g->shadow, p, disk, NULL, &g->e);
 }
 
@@ -427,7 +429,7 @@ static void replay_close(struct guest *g)
 
     shadow_close(&g->shadow);
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
-        stream_close(g->player.cpu.stream[kind]);
+        stream_close(g->player.stream[kind]);
     chunk_source_close(g->player.chunks);
     recording_close(recording);
     guest_memory_destroy(&g->memory);
@@ -479,7 +481,7 @@ static void follows_the_recording(void **state)
         run_guest(&replayed, seed, 4000);
         if (replayed.failed)
             fail_msg("seed %llu: %s", (unsigned long long)seed, replayed.e.text);
-        assert_int_equal(stream_left(replayed.player.cpu.stream[STREAM_EVENTS]), 0);
+        assert_int_equal(stream_left(replayed.player.stream[STREAM_EVENTS]), 0);
         assert_same_devices(&recorded.pc, &replayed.shadow.pc);
         assert_same_disk(disk, shadow_disk);
         assert_memory_equal(recorded.memory.host, replayed.memory.host, MEMORY);
@@ -528,8 +530,9 @@ static void add_snapshot(struct snapshot_adder *a, const struct guest *g, unsign
 
     snprintf(s.name, sizeof s.name, "%u", number);
     s.mark.at_sync = true;
-    s.mark.ordinal = g->player.cpu.ordinal;
-    s.mark.last_sync = g->player.cpu.last_sync;
+    s.mark.ordinal = g->player.ordinal;
+    s.mark.cpu_count = 1;
+    s.mark.cpus[0].last_sync = g->player.cpu->last_sync;
     snapshot_encode(&record, &s);
     assert_int_equal(writer_put(a->writer, STREAM_SNAPSHOTS, record.data, record.len), 0);
     bytes_free(&record);
@@ -579,14 +582,14 @@ static void reopen(struct player *p)
     assert_non_null(p->recording);
     p->chunks = chunk_source_open(p->recording, &e);
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++) {
-        const uint64_t at = stream_tell(p->cpu.stream[kind]);
-        stream_close(p->cpu.stream[kind]);
-        p->cpu.stream[kind] = stream_open(p->recording, stream_of(0, kind), &e);
-        stream_seek(p->cpu.stream[kind], at);
+        const uint64_t at = stream_tell(p->stream[kind]);
+        stream_close(p->stream[kind]);
+        p->stream[kind] = stream_open(p->recording, kind, &e);
+        stream_seek(p->stream[kind], at);
     }
-    if (p->cpu.has_next)
-        p->cpu.codec = p->cpu.codec_before;
-    p->cpu.has_next = false;
+    if (p->has_next)
+        p->codec = p->codec_before;
+    p->has_next = false;
     recording_close(old);
 }
 
@@ -629,7 +632,7 @@ static void change_behind(struct guest *g, unsigned step)
 static void change_before(struct guest *g, unsigned step)
 {
     if (step == SNAPSHOT_STEP)
-        g->shadow.hold = g->player.cpu.ordinal + 1;
+        g->shadow.hold = g->player.ordinal + 1;
 }
 
 static void goes_on_at_a_snapshot(void **state)
@@ -646,7 +649,7 @@ static void goes_on_at_a_snapshot(void **state)
         run_guest(&replayed, seed, 3000);
         if (replayed.failed)
             fail_msg("seed %llu: %s", (unsigned long long)seed, replayed.e.text);
-        assert_int_equal(stream_left(replayed.player.cpu.stream[STREAM_EVENTS]), 0);
+        assert_int_equal(stream_left(replayed.player.stream[STREAM_EVENTS]), 0);
         assert_same_devices(&recorded.pc, &replayed.shadow.pc);
         assert_same_disk(disk, replayed.disk);
         replay_close(&replayed);
@@ -803,6 +806,21 @@ static void garbage_does_no_harm(void **state)
     disk_close(disk);
 }
 
+/* Their APICs, and whose turn it is, are not followed yet. */
+static void several_cpus_are_refused(void **state)
+{
+    (void)state;
+    record(&recorded, NULL, 5, 10);
+    replay_open(&replayed, NULL);
+    shadow_close(&replayed.shadow);
+    replayed.player.cpu_count = 2;
+    assert_int_equal(shadow_open(&replayed.shadow, &replayed.player, NULL, NULL, &replayed.e), -1);
+    assert_non_null(strstr(replayed.e.text, "several CPUs"));
+    assert_null(replayed.player.follower);
+    replay_close(&replayed);
+    guest_memory_destroy(&recorded.memory);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -827,6 +845,7 @@ int main(void)
         cmocka_unit_test(another_disk_is_noticed),
         cmocka_unit_test(other_devices_are_noticed),
         cmocka_unit_test(devices_that_do_not_fit_are_refused),
+        cmocka_unit_test(several_cpus_are_refused),
         cmocka_unit_test(state_round_trip),
         cmocka_unit_test(garbage_does_no_harm),
     };

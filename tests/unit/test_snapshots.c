@@ -19,33 +19,18 @@ static void fill(void *to, size_t len)
         ((uint8_t *)to)[i] = (uint8_t)rnd();
 }
 
-/* A mark in which every field that travels has a value of its own. */
-static void make_mark(struct player_mark *m, uint64_t ordinal)
+static void make_cpu(struct cpu_mark *m)
 {
-    *m = (struct player_mark){
-        .window = rnd() % 2,
-        .at_sync = true,
-        .at = {1, 2, 0, 3},
-        .last_sync = {.kind = EXIT_PIO_IN, .size = 4, .output = 7, .count = 2, .at = 0x3f8},
-        .codec = {.ordinal = ordinal - 1,
-                  .gpa = rnd(),
-                  .next_chunk = rnd() >> 20,
-                  .time_ns = rnd()},
-        .ordinal = ordinal,
-        .tsc = rnd() >> 8,
-        .hook = {rnd(), rnd(), rnd(), rnd()},
-        .outputs = rnd(),
-        .dlab = rnd() % 2,
-        .loopback = rnd() % 2,
-    };
+    m->window = rnd() % 2;
+    m->last_sync =
+        (struct sync_point){.kind = EXIT_PIO_IN, .size = 4, .output = 7, .count = 2, .at = 0x3f8};
     fill(m->last_sync.regs, sizeof m->last_sync.regs);
-    fill(m->codec.regs, sizeof m->codec.regs);
-    fill(&m->cpu.regs, sizeof m->cpu.regs);
-    m->cpu.regs.rflags &= ~RFLAGS_RF;
-    m->cpu.sregs.cs = vcpu_flat_segment(0x33, true);
-    m->cpu.sregs.cr3 = rnd();
-    fill(m->cpu.fpu.xmm, sizeof m->cpu.fpu.xmm);
-    m->cpu.msrs[0] = rnd();
+    fill(&m->state.regs, sizeof m->state.regs);
+    m->state.regs.rflags &= ~RFLAGS_RF;
+    m->state.sregs.cs = vcpu_flat_segment(0x33, true);
+    m->state.sregs.cr3 = rnd();
+    fill(m->state.fpu.xmm, sizeof m->state.fpu.xmm);
+    m->state.msrs[0] = rnd();
     fill(m->pending.debug.db, sizeof m->pending.debug.db);
     m->pending.debug.dr6 = rnd();
     m->pending.debug.dr7 = rnd();
@@ -59,24 +44,58 @@ static void make_mark(struct player_mark *m, uint64_t ordinal)
     m->pending.events.flags = KVM_VCPUEVENT_VALID_SHADOW;
 }
 
-static void expect_mark(const struct player_mark *got, const struct player_mark *m)
+/* A mark in which every field that travels has a value of its own. */
+static void make_mark(struct player_mark *m, uint64_t ordinal)
+{
+    *m = (struct player_mark){
+        .cpu_count = (unsigned)(1 + rnd() % MAX_VCPUS),
+        .at_sync = true,
+        .at = {1, 2, 0, 3},
+        .codec = {.ordinal = ordinal - 1,
+                  .gpa = rnd(),
+                  .next_chunk = rnd() >> 20,
+                  .time_ns = rnd()},
+        .ordinal = ordinal,
+        .tsc = rnd() >> 8,
+        .hook = {rnd(), rnd(), rnd(), rnd()},
+        .outputs = rnd(),
+        .dlab = rnd() % 2,
+        .loopback = rnd() % 2,
+    };
+    m->cpu = (unsigned)(rnd() % m->cpu_count);
+    fill(m->codec.regs, sizeof m->codec.regs);
+    for (unsigned i = 0; i < m->cpu_count; i++)
+        make_cpu(&m->cpus[i]);
+    if (m->cpu_count > 1) /* it has not run yet */
+        m->cpus[(m->cpu + 1) % m->cpu_count].last_sync = (struct sync_point){0};
+}
+
+static void expect_cpu(const struct cpu_mark *got, const struct cpu_mark *m)
 {
     assert_int_equal(got->window, m->window);
-    assert_true(got->at_sync);
-    assert_memory_equal(got->at, m->at, sizeof m->at);
     assert_int_equal(got->last_sync.kind, m->last_sync.kind);
     assert_int_equal(got->last_sync.at, m->last_sync.at);
     assert_int_equal(got->last_sync.count, m->last_sync.count);
     assert_memory_equal(got->last_sync.regs, m->last_sync.regs, sizeof m->last_sync.regs);
-    assert_memory_equal(&got->codec, &m->codec, sizeof m->codec);
-    assert_true(got->ordinal == m->ordinal && got->tsc == m->tsc && got->outputs == m->outputs);
-    assert_memory_equal(&got->hook, &m->hook, sizeof m->hook);
-    assert_true(got->dlab == m->dlab && got->loopback == m->loopback);
-    assert_memory_equal(&got->cpu, &m->cpu, sizeof m->cpu);
+    assert_memory_equal(&got->state, &m->state, sizeof m->state);
     assert_memory_equal(&got->pending.events, &m->pending.events, sizeof m->pending.events);
     assert_memory_equal(got->pending.debug.db, m->pending.debug.db, sizeof m->pending.debug.db);
     assert_true(got->pending.debug.dr6 == m->pending.debug.dr6 &&
                 got->pending.debug.dr7 == m->pending.debug.dr7);
+}
+
+static void expect_mark(const struct player_mark *got, const struct player_mark *m)
+{
+    assert_int_equal(got->cpu_count, m->cpu_count);
+    assert_int_equal(got->cpu, m->cpu);
+    assert_true(got->at_sync);
+    assert_memory_equal(got->at, m->at, sizeof m->at);
+    assert_memory_equal(&got->codec, &m->codec, sizeof m->codec);
+    assert_true(got->ordinal == m->ordinal && got->tsc == m->tsc && got->outputs == m->outputs);
+    assert_memory_equal(&got->hook, &m->hook, sizeof m->hook);
+    assert_true(got->dlab == m->dlab && got->loopback == m->loopback);
+    for (unsigned i = 0; i < m->cpu_count; i++)
+        expect_cpu(&got->cpus[i], &m->cpus[i]);
 }
 
 /* Pages in runs of all kinds; chunks below `chunks`. */
@@ -267,9 +286,9 @@ static void make_recording(void)
         sync.regs[0] = i;
         sync_encode(&b, &last, &sync);
     }
-    writer_put(w, stream_of(0, STREAM_SYNCS), b.data, b.len);
-    writer_put(w, stream_of(0, STREAM_INPUTS), "inputs", 6);
-    writer_put(w, stream_of(0, STREAM_EVENTS), "events", 6);
+    writer_put(w, STREAM_SYNCS, b.data, b.len);
+    writer_put(w, STREAM_INPUTS, "inputs", 6);
+    writer_put(w, STREAM_EVENTS, "events", 6);
     for (unsigned i = 1; i <= 4; i++) {
         memset(page, (int)i, sizeof page);
         assert_int_equal(chunks_add(chunks, page), i);
