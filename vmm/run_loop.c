@@ -463,6 +463,12 @@ static void note_pause(struct machine *m, uint64_t ns)
         m->stats.snapshot_max_ns = ns;
 }
 
+static bool snapshot_is_due(const struct machine *m, uint64_t now)
+{
+    return m->recorder && m->config.snapshot_ns && now >= m->snapshot_at_ns && !m->ended &&
+           !atomic_load(&stop_wanted);
+}
+
 static int take_snapshot(struct machine *m, uint64_t now, struct err *e)
 {
     struct bytes devices = {0};
@@ -519,9 +525,6 @@ static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
         m->ended = END_STOPPED;
         return 0;
     }
-    if (m->recorder && m->config.snapshot_ns && now >= m->snapshot_at_ns &&
-        take_snapshot(m, now, e) < 0)
-        return -1;
     if (m->recorder && m->config.snapshot_ns)
         store_snapshot(m);
     if (m->recorder && m->config.digest_ns && now >= m->digest_at_ns) {
@@ -557,8 +560,11 @@ static int run_once(struct machine *m, struct err *e)
 {
     struct vcpu_exit exit;
     uint64_t now = device_now(m);
-    uint64_t wake = update_devices(m, now);
 
+    /* Before anything else: there must be no event of this sync point yet. */
+    if (m->at_sync && snapshot_is_due(m, now) && take_snapshot(m, now, e) < 0)
+        return -1;
+    uint64_t wake = update_devices(m, now);
     if (m->at_sync) {
         if (at_sync_point(m, now, e) < 0 || m->ended)
             return m->ended ? 0 : -1;
