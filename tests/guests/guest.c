@@ -25,8 +25,6 @@
 #define CODE_PAGE   0x200000u
 #define USER_END    (32u << 20)
 
-struct interrupt_frame;
-
 __asm__(".globl _start\n"
         "_start:\n"
         "    lea stack_top(%rip), %rsp\n"
@@ -185,7 +183,12 @@ static __attribute__((interrupt)) void on_leave(struct interrupt_frame *frame)
     power_off();
 }
 
-static void load_idt(void)
+void set_handler(unsigned vector, void (*handler)(struct interrupt_frame *frame))
+{
+    set_gate(vector, (uint64_t)handler, 0);
+}
+
+void load_idt(void)
 {
     struct table_pointer pointer = {sizeof idt - 1, (uint64_t)idt};
 

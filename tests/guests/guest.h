@@ -1,6 +1,7 @@
 #ifndef TESTS_GUESTS_GUEST_H
 #define TESTS_GUESTS_GUEST_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /*
@@ -37,8 +38,9 @@ static inline uint64_t rdtsc(void)
 }
 
 /*
- * RDTSC in user code. A guest is one program, and dittovm patches the RDTSCs of a kernel's text: this
- * one is hidden in the immediate of a CMP, so that it traps as it does in a program of its own.
+ * RDTSC in user code. A guest is one program, and dittovm patches the RDTSCs of a kernel's text:
+ * this one is hidden in the immediate of a CMP, so that it traps as it does in a program of its
+ * own.
  */
 static inline uint64_t rdtsc_user(void)
 {
@@ -90,6 +92,12 @@ extern void (*volatile at_tick)(const struct interrupted *found);
 void timer_start(unsigned hz);
 /* The end of a guest's run of `n` ticks: "ticks N", "landed CHECKSUM". */
 void report_ticks(uint64_t n);
+
+/* Take a vector's interrupts with this handler, an __attribute__((interrupt)) function, from the
+ * next load of the IDT on. */
+struct interrupt_frame;
+void set_handler(unsigned vector, void (*handler)(struct interrupt_frame *frame));
+void load_idt(void);
 
 /* Continue in `code` at CPL3, for which all of memory becomes accessible. The code ends with
  * leave_user(), which continues in `then` at CPL0. */
