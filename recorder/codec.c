@@ -140,7 +140,8 @@ static void segment_decode(struct cursor *in, struct kvm_segment *s)
 
 static void landmark_encode(struct bytes *out, struct event_codec *codec, const struct landmark *l)
 {
-    assert(l->code_len <= LANDMARK_CODE && l->probes <= LANDMARK_PROBES);
+    assert(l->code_len <= LANDMARK_CODE && l->probes <= LANDMARK_PROBES &&
+           l->words <= LANDMARK_WORDS);
     bytes_put_u8(out, l->cpl);
     bytes_put_u8(out, l->code_len);
     bytes_put(out, l->code, l->code_len);
@@ -156,6 +157,11 @@ static void landmark_encode(struct bytes *out, struct event_codec *codec, const 
         bytes_put_svarint(out, (int64_t)(l->probe[i].va - l->regs[REGISTER_RSP]));
         bytes_put_varint(out, l->probe[i].value);
     }
+    bytes_put_varint(out, l->words);
+    for (unsigned i = 0; i < l->words; i++)
+        bytes_put_varint(out, l->word[i] - (i ? l->word[i - 1] : 0));
+    if (l->words)
+        bytes_put_u64(out, l->words_digest);
     bytes_put_u8(out, l->counted);
     if (l->counted)
         bytes_put_varint(out, l->branches);
@@ -184,6 +190,15 @@ static void landmark_decode(struct cursor *in, struct event_codec *codec, struct
         l->probe[i].va = l->regs[REGISTER_RSP] + (uint64_t)cursor_svarint(in);
         l->probe[i].value = cursor_varint(in);
     }
+    const uint64_t words = cursor_varint(in);
+    if (words > LANDMARK_WORDS)
+        in->bad = true;
+    else
+        l->words = (unsigned)words;
+    for (unsigned i = 0; i < l->words && !in->bad; i++)
+        l->word[i] = (i ? l->word[i - 1] : 0) + cursor_varint(in);
+    if (l->words)
+        l->words_digest = cursor_u64(in);
     uint8_t counted = cursor_u8(in);
     if (counted > 1)
         in->bad = true;

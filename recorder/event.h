@@ -61,6 +61,7 @@ bool sync_decode(struct cursor *in, struct sync_point *last, struct sync_point *
 /* ---- forced points ---- */
 #define LANDMARK_CODE   16
 #define LANDMARK_PROBES 8
+#define LANDMARK_WORDS  160
 
 /* A 64-bit word of guest memory that the code ahead of the forced point works on. */
 struct memory_probe {
@@ -78,6 +79,11 @@ struct landmark {
     struct kvm_segment cs, ss;
     unsigned probes;
     struct memory_probe probe[LANDMARK_PROBES];
+    /* All words that a pass of the loop around it reads or writes, in ascending order, and a digest
+     * of what is in them. 0 words: there is no such loop. */
+    unsigned words;
+    uint64_t word[LANDMARK_WORDS];
+    uint64_t words_digest;
     /* Conditional branches retired since the sync point before, if the clock counted them. */
     bool counted;
     uint64_t branches;
@@ -87,7 +93,7 @@ struct landmark {
 enum fingerprint_part {
     FINGERPRINT_EQUAL,
     FINGERPRINT_REGISTERS,
-    FINGERPRINT_MEMORY, /* the probes */
+    FINGERPRINT_MEMORY, /* probes and words */
     FINGERPRINT_STACK,
     FINGERPRINT_FPU,
     FINGERPRINT_PARTS,
@@ -185,6 +191,6 @@ struct event_codec {
 
 void event_encode(struct bytes *out, struct event_codec *codec, const struct event *event);
 bool event_decode(struct cursor *in, struct event_codec *codec, struct event *event);
-#define EVENT_MAX_BYTES 2048
+#define EVENT_MAX_BYTES 4096
 
 #endif

@@ -59,6 +59,12 @@ struct clock_host {
     bool only_waiting; /* ... and is wanted only if this one waits for it */
 };
 
+/* Whether a forced point may be where the vCPU stands, by what it waits for. */
+static inline bool clock_can_stop(const struct vcpu *vcpu, const struct clock_host *host)
+{
+    return host->for_others ? vcpu_is_settled(vcpu) : vcpu_interruptible(vcpu);
+}
+
 struct clock;
 struct breakpoints;
 

@@ -52,11 +52,6 @@ static bool is_writable_code(const struct translation *t, const struct kvm_sregs
 }
 
 /* Describe the point where the vCPU stands; false when it is no good. */
-static bool can_stop(const struct vcpu *vcpu, const struct clock_host *host)
-{
-    return host->for_others ? vcpu_is_settled(vcpu) : vcpu_interruptible(vcpu);
-}
-
 static bool take(struct vcpu *vcpu, const struct clock_host *host, enum site_quality least,
                  struct landmark *l)
 {
@@ -66,7 +61,7 @@ static bool take(struct vcpu *vcpu, const struct clock_host *host, enum site_qua
     struct insn insn;
 
     vcpu_get_sregs(vcpu, &sregs);
-    if (!can_stop(vcpu, host) || !insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) ||
+    if (!clock_can_stop(vcpu, host) || !insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) ||
         !walk(m, sregs.cr3, insn.va, &t) || !guest_memory_at(m, t.gpa, 1) ||
         site_quality(m, &insn, vcpu->regs, &sregs) < least ||
         (is_writable_code(&t, &sregs) && !host->hurry) ||
@@ -94,7 +89,7 @@ static enum clock_choice choose_near(struct clock *c, const struct clock_host *h
         struct translation t;
         struct insn insn;
         vcpu_get_sregs(vcpu, &sregs);
-        if (!can_stop(vcpu, host) || (sregs.ss.dpl == 3 && !host->hook->rip))
+        if (!clock_can_stop(vcpu, host) || (sregs.ss.dpl == 3 && !host->hook->rip))
             return CLOCK_LATER;
         if (take(vcpu, host, steps < CHOOSE_MEMORY_STEPS ? SITE_GOOD : SITE_MEMORY, landmark))
             return CLOCK_CHOSEN;
@@ -191,20 +186,21 @@ enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *ho
                                     struct landmark *landmark, struct vcpu_exit *exit,
                                     struct err *e)
 {
-    struct changed_words words;
+    struct loop_pass pass;
     enum clock_choice choice = choose_near(c, host, landmark, exit, e);
 
     if (choice != CLOCK_CHOSEN)
         return choice;
     choice = same_passes_look(c, host, landmark, patches_itself(host->hook, c->vcpu->regs->rip),
-                              &words, exit, e);
+                              &pass, exit, e);
     if (choice == CLOCK_LATER) /* no loop, or a slow one */
         return choose_near(c, host, landmark, exit, e);
     if (choice != CLOCK_CHOSEN)
         return choice;
     if (!take(c->vcpu, host, SITE_MEMORY, landmark))
         return CLOCK_LATER;
-    fingerprint_probe_also(&c->vcpu->vm->memory, landmark, words.va, words.count);
+    fingerprint_probe_also(&c->vcpu->vm->memory, landmark, pass.changed_va, pass.changed);
+    fingerprint_compare_also(&c->vcpu->vm->memory, landmark, pass.word, pass.words);
     return CLOCK_CHOSEN;
 }
 

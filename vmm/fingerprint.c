@@ -1,5 +1,6 @@
 #include "vmm/fingerprint.h"
 
+#include <assert.h>
 #include <string.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -128,6 +129,26 @@ void fingerprint_probe_also(const struct guest_memory *m, struct landmark *l, co
         add_probe(m, l, before.probe[i].va);
 }
 
+/* Words that are not mapped (any more) count, too. */
+static uint64_t words_digest(const struct guest_memory *m, const struct landmark *l)
+{
+    uint64_t values[LANDMARK_WORDS] = {0};
+
+    for (unsigned i = 0; i < l->words; i++)
+        if (walk_read(m, l->cr3, l->word[i], &values[i], sizeof values[i]) != sizeof values[i])
+            values[i] = ~l->word[i];
+    return XXH3_64bits(values, l->words * sizeof values[0]);
+}
+
+void fingerprint_compare_also(const struct guest_memory *m, struct landmark *l, const uint64_t *va,
+                              unsigned count)
+{
+    assert(count <= LANDMARK_WORDS);
+    l->words = count;
+    memcpy(l->word, va, count * sizeof *va);
+    l->words_digest = count ? words_digest(m, l) : 0;
+}
+
 enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_regs *regs,
                                           const struct kvm_sregs *sregs, const struct landmark *l)
 {
@@ -142,6 +163,8 @@ enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_re
         if (walk_read(m, l->cr3, l->probe[i].va, &value, 8) != 8 || value != l->probe[i].value)
             return FINGERPRINT_MEMORY;
     }
+    if (l->words && words_digest(m, l) != l->words_digest)
+        return FINGERPRINT_MEMORY;
     if (stack_digest(m, l->cr3, l->cpl, now.rsp) != l->stack)
         return FINGERPRINT_STACK;
     return vcpu_fpu_digest(vcpu) == l->fpu ? FINGERPRINT_EQUAL : FINGERPRINT_FPU;

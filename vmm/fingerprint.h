@@ -19,6 +19,10 @@ void fingerprint_take(struct vcpu *vcpu, const struct kvm_regs *regs, const stru
 void fingerprint_probe_also(const struct guest_memory *m, struct landmark *l, const uint64_t *va,
                             unsigned count);
 
+/* ... and be told apart by all of these, in ascending order; at most LANDMARK_WORDS. */
+void fingerprint_compare_also(const struct guest_memory *m, struct landmark *l, const uint64_t *va,
+                              unsigned count);
+
 /* What differs first between the vCPU, with these registers, and where the landmark was taken. */
 enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_regs *regs,
                                           const struct kvm_sregs *sregs, const struct landmark *l);

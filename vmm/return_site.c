@@ -90,9 +90,9 @@ static unsigned collect(struct vcpu *vcpu, const struct clock_host *host, unsign
     return count;
 }
 
-static enum clock_choice run_to_sites(struct breakpoints *set, struct breakpoint *sites,
-                                      unsigned count, uint64_t quick_ns, struct vcpu_exit *exit,
-                                      struct err *e)
+static enum clock_choice run_to_sites(struct breakpoints *set, const struct clock_host *host,
+                                      struct breakpoint *sites, unsigned count, uint64_t quick_ns,
+                                      struct vcpu_exit *exit, struct err *e)
 {
     static const enum clock_choice otherwise[] = {
         [BREAKPOINT_EXIT] = CLOCK_EXITED,
@@ -105,7 +105,7 @@ static enum clock_choice run_to_sites(struct breakpoints *set, struct breakpoint
         enum breakpoint_stop stop = breakpoints_run(set, exit, e);
         if (stop != BREAKPOINT_HIT)
             return otherwise[stop];
-        if (host_now_ns() - began >= quick_ns && vcpu_interruptible(set->vcpu))
+        if (host_now_ns() - began >= quick_ns && clock_can_stop(set->vcpu, host))
             return CLOCK_CHOSEN;
         for (unsigned i = 0; i < count; i++)
             if (sites[i].hit)
@@ -127,7 +127,7 @@ static enum clock_choice run_with(struct vcpu *vcpu, const struct clock_host *ho
         added++;
     if (added == count) {
         host->kick_after(host->opaque, kick_ns);
-        choice = run_to_sites(&set, sites, count, quick_ns, exit, e);
+        choice = run_to_sites(&set, host, sites, count, quick_ns, exit, e);
     }
     for (unsigned i = 0; i < added; i++)
         breakpoints_remove(&set, &sites[i]);

@@ -18,7 +18,7 @@ enum clock_choice return_site_run(struct vcpu *vcpu, const struct clock_host *ho
                                   struct vcpu_exit *exit, struct err *e);
 
 /* Recording: let kernel code run to the instruction at va. CLOCK_CHOSEN: the vCPU stands there.
- * CLOCK_LATER: it did not get there within kick_ns, or cannot take an interrupt there. */
+ * CLOCK_LATER: it did not get there within kick_ns, or cannot be stopped there. */
 enum clock_choice return_site_run_to(struct vcpu *vcpu, const struct clock_host *host, uint64_t va,
                                      uint64_t kick_ns, struct vcpu_exit *exit, struct err *e);
 

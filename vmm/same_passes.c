@@ -1,5 +1,7 @@
 #include "vmm/same_passes.h"
 
+#include <string.h>
+
 #include "base/now.h"
 #include "mmu/walk.h"
 #include "vmm/insn.h"
@@ -11,35 +13,42 @@
  * neither does one that lasted too long: others had the CPU. */
 #define NEXT_PASS_NS 1000000ull
 #define WAITS_MAX    8
-/* How far a pass is followed: always, and in kernel code where the next pass came within that time;
- * and how many words it may write. */
+/* How far a pass is followed: always, and in kernel code where the next pass came within that time.
+ */
 #define SHORT_PASS 64
 #define LONG_PASS  512
 #define QUIET_PASS 4096 /* where steps are all there is: as far as a pass through schedule() */
-#define PASS_WORDS 64
 /* A step that was kicked is tried again so often. */
 #define KICKS_MAX 8
 
-/* Words that a pass writes, as they were before. */
-struct written {
+/* Words that a pass reads or writes, in ascending order, as they were before. */
+struct touched {
     unsigned count;
-    struct memory_probe word[PASS_WORDS];
+    bool incomplete; /* there were others, too */
+    struct memory_probe word[LANDMARK_WORDS];
 };
 
-static void note_write(struct written *w, const struct guest_memory *m, uint64_t cr3, uint64_t va)
+static void note_word(struct touched *t, const struct guest_memory *m, uint64_t cr3, uint64_t va)
 {
     struct memory_probe word = {.va = va};
+    unsigned at = t->count;
 
-    for (unsigned i = 0; i < w->count; i++)
-        if (w->word[i].va == va)
-            return;
-    if (w->count < PASS_WORDS &&
-        walk_read(m, cr3, va, &word.value, sizeof word.value) == sizeof word.value)
-        w->word[w->count++] = word;
+    while (at && t->word[at - 1].va > va)
+        at--;
+    if (at && t->word[at - 1].va == va)
+        return;
+    if (t->count == LANDMARK_WORDS ||
+        walk_read(m, cr3, va, &word.value, sizeof word.value) != sizeof word.value) {
+        t->incomplete = true;
+        return;
+    }
+    memmove(&t->word[at + 1], &t->word[at], (t->count - at) * sizeof word);
+    t->word[at] = word;
+    t->count++;
 }
 
-/* What the next instruction writes. The stack is in the landmark anyway. */
-static void note_writes(struct written *w, struct vcpu *vcpu)
+/* What the next instruction reads or writes. */
+static void note_words(struct touched *t, struct vcpu *vcpu)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
     struct kvm_sregs sregs;
@@ -47,35 +56,47 @@ static void note_writes(struct written *w, struct vcpu *vcpu)
     uint64_t va;
 
     vcpu_get_sregs(vcpu, &sregs);
-    if (!insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn))
+    if (!insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn)) {
+        t->incomplete = true;
         return;
+    }
     for (unsigned i = 0; i < insn.info.operand_count; i++) {
         const ZydisDecodedOperand *op = &insn.operands[i];
-        if (op->type != ZYDIS_OPERAND_TYPE_MEMORY || op->mem.type != ZYDIS_MEMOP_TYPE_MEM ||
-            !(op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) ||
-            !insn_address(&insn, op, vcpu->regs, &sregs, &va))
+        if (op->type != ZYDIS_OPERAND_TYPE_MEMORY || op->mem.type != ZYDIS_MEMOP_TYPE_MEM)
             continue;
-        const unsigned bytes = op->size / 8;
-        for (unsigned at = 0; at == 0 || at < bytes; at += 8)
-            note_write(w, m, sregs.cr3, va + at);
+        if (!insn_address(&insn, op, vcpu->regs, &sregs, &va)) {
+            t->incomplete = true;
+            continue;
+        }
+        const uint64_t bytes = op->size / 8 ? op->size / 8 : 1;
+        if (op->mem.base == ZYDIS_REGISTER_RSP &&
+            op->visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN &&
+            (op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
+            va -= bytes; /* PUSH and CALL write below RSP */
+        for (uint64_t at = va & ~7ull; at - (va & ~7ull) < (va & 7) + bytes; at += 8)
+            note_word(t, m, sregs.cr3, at);
     }
 }
 
-static void keep_changed(const struct written *w, const struct guest_memory *m, uint64_t cr3,
-                         struct changed_words *out)
+static void describe(const struct touched *t, const struct guest_memory *m, uint64_t cr3,
+                     struct loop_pass *out)
 {
-    for (unsigned i = 0; i < w->count && out->count < SAME_PASSES_WORDS; i++) {
+    for (unsigned i = 0; i < t->count; i++) {
         uint64_t now;
-        if (walk_read(m, cr3, w->word[i].va, &now, sizeof now) == sizeof now &&
-            now != w->word[i].value)
-            out->va[out->count++] = w->word[i].va;
+        if (out->changed < LANDMARK_PROBES &&
+            walk_read(m, cr3, t->word[i].va, &now, sizeof now) == sizeof now &&
+            now != t->word[i].value)
+            out->changed_va[out->changed++] = t->word[i].va;
+        if (!t->incomplete)
+            out->word[i] = t->word[i].va;
     }
+    out->words = t->incomplete ? 0 : t->count;
 }
 
-/* One instruction, or the entry of a handler; by the clock, if it has to count it. CLOCK_CHOSEN:
- * done. */
-static enum clock_choice step(struct clock *c, struct stepper *s, struct vcpu_exit *exit,
-                              struct err *e)
+/* One instruction, or the entry of a handler; by the clock, if it has to count it (the words of an
+ * entry are not noticed then). CLOCK_CHOSEN: done. */
+static enum clock_choice step(struct clock *c, struct stepper *s, struct touched *t,
+                              struct vcpu_exit *exit, struct err *e)
 {
     struct step step;
 
@@ -89,6 +110,8 @@ static enum clock_choice step(struct clock *c, struct stepper *s, struct vcpu_ex
         }
         if (stepper_step(s, &step, exit, e) < 0)
             return CLOCK_FAILED;
+        t->incomplete |=
+            step.kind == STEP_ENTRY; /* the CPU has read and written words of its own */
         if (step.kind != STEP_KICK)
             return step.kind == STEP_EXIT ? CLOCK_EXITED : CLOCK_CHOSEN;
     }
@@ -97,24 +120,24 @@ static enum clock_choice step(struct clock *c, struct stepper *s, struct vcpu_ex
 
 /* Step to the next pass. CLOCK_LATER: it takes too many steps, or leads through the kernel. */
 static enum clock_choice follow(struct clock *c, const struct landmark *l, unsigned steps,
-                                struct changed_words *words, struct vcpu_exit *exit, struct err *e)
+                                struct loop_pass *pass, struct vcpu_exit *exit, struct err *e)
 {
     struct vcpu *vcpu = c->vcpu;
-    struct written written = {.count = 0};
+    struct touched touched = {.count = 0};
     enum clock_choice choice = CLOCK_LATER;
     struct stepper s;
 
     stepper_init(&s, vcpu);
     for (unsigned i = 0; i < steps && vcpu_cpl(vcpu) == l->cpl; i++) {
-        note_writes(&written, vcpu);
-        choice = step(c, &s, exit, e);
+        note_words(&touched, vcpu);
+        choice = step(c, &s, &touched, exit, e);
         if (choice != CLOCK_CHOSEN || vcpu->regs->rip == l->regs[REGISTER_RIP])
             break;
         choice = CLOCK_LATER;
     }
     stepper_close(&s);
     if (choice == CLOCK_CHOSEN)
-        keep_changed(&written, &vcpu->vm->memory, l->cr3, words);
+        describe(&touched, &vcpu->vm->memory, l->cr3, pass);
     return choice;
 }
 
@@ -136,22 +159,21 @@ static enum clock_choice run_to_next(struct vcpu *vcpu, const struct clock_host 
 }
 
 enum clock_choice same_passes_look(struct clock *c, const struct clock_host *host,
-                                   const struct landmark *l, bool quietly,
-                                   struct changed_words *words, struct vcpu_exit *exit,
-                                   struct err *e)
+                                   const struct landmark *l, bool quietly, struct loop_pass *pass,
+                                   struct vcpu_exit *exit, struct err *e)
 {
     struct vcpu *vcpu = c->vcpu;
     const bool steps_only = c->ops->steps_only;
-
-    words->count = 0;
     const unsigned steps = quietly ? QUIET_PASS : steps_only ? LONG_PASS : SHORT_PASS;
-    enum clock_choice choice = follow(c, l, steps, words, exit, e);
+
+    pass->changed = pass->words = 0;
+    enum clock_choice choice = follow(c, l, steps, pass, exit, e);
     /* A breakpoint in user code would leave an exception frame on the kernel's stack. */
     if (choice != CLOCK_LATER || quietly || l->cpl != 0 || vcpu_cpl(vcpu) != 0 || steps_only)
         return choice;
     choice = run_to_next(vcpu, host, l, exit, e);
     if (choice != CLOCK_CHOSEN)
         return choice;
-    choice = follow(c, l, LONG_PASS, words, exit, e);
+    choice = follow(c, l, LONG_PASS, pass, exit, e);
     return choice == CLOCK_LATER ? run_to_next(vcpu, host, l, exit, e) : choice;
 }

@@ -105,6 +105,10 @@ static void fill_landmark(struct landmark *l)
     l->probes = (unsigned)(rnd() % (LANDMARK_PROBES + 1));
     for (unsigned i = 0; i < l->probes; i++)
         l->probe[i] = (struct memory_probe){rnd(), rnd() >> (rnd() % 64)};
+    l->words = (unsigned)(rnd() % (LANDMARK_WORDS + 1));
+    for (unsigned i = 0; i < l->words; i++)
+        l->word[i] = (i ? l->word[i - 1] : 0) + (rnd() >> (rnd() % 64));
+    l->words_digest = l->words ? rnd() : 0;
 }
 
 static void random_event(struct event *e, const uint8_t *data)
