@@ -161,6 +161,25 @@ static bool do_syscall(struct stepper *s, const struct insn *insn)
     return true;
 }
 
+/* ---- PAUSE ---- */
+
+/* QEMU's CPU forgets TF at a PAUSE and executes the next instruction, too: a loop that waits would
+ * never be seen to come back to that one. PAUSE does nothing, unless something is to be taken in
+ * front of it. */
+static bool do_pause(struct stepper *s, const struct insn *insn)
+{
+    struct vcpu *vcpu = s->vcpu;
+    struct kvm_regs regs = *vcpu->regs;
+
+    if (!vcpu_is_settled(vcpu) || (vcpu->run->request_interrupt_window && vcpu_interruptible(vcpu)))
+        return false;
+    regs.rip = insn->va + insn->info.length;
+    regs.rflags &= ~RFLAGS_RF;
+    vcpu_set_regs(vcpu, &regs);
+    s->armed = false;
+    return true;
+}
+
 /* ---- a step ---- */
 
 /* It shows, or changes, what the annex replaces. */
@@ -280,10 +299,11 @@ int stepper_step(struct stepper *s, struct step *step, struct vcpu_exit *exit, s
         insn.info = (ZydisDecodedInstruction){0};
     const bool syscall =
         insn.info.mnemonic == ZYDIS_MNEMONIC_SYSCALL || insn.info.mnemonic == ZYDIS_MNEMONIC_SYSRET;
+    const bool pause = insn.info.mnemonic == ZYDIS_MNEMONIC_PAUSE;
     const bool meets = sregs.ss.dpl == 0 && meets_the_annex(&insn);
     /* An interrupt or exception that is to be taken comes before the instruction. */
-    const bool special = (syscall || meets) && !vcpu_event_pending(vcpu);
-    if (special && syscall && do_syscall(s, &insn)) {
+    const bool special = (syscall || pause || meets) && !vcpu_event_pending(vcpu);
+    if (special && ((syscall && do_syscall(s, &insn)) || (pause && do_pause(s, &insn)))) {
         *step = (struct step){.kind = STEP_DONE};
         *exit = (struct vcpu_exit){.kind = EXIT_STEP};
         return 0;

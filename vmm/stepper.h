@@ -12,7 +12,7 @@
  * kernel unseen. Therefore, while a stepper is open:
  *   - the CPU uses an interrupt descriptor table of ours (in the annex), each gate of which leads
  * to a HLT of its own: the guest's handler is entered from there, with TF taken out of the frame;
- *   - SYSCALL and SYSRET are done in software;
+ *   - SYSCALL, SYSRET and PAUSE are done in software;
  *   - behind PUSHF the pushed word is put right;
  *   - an instruction that would see or load CR3 or the IDT register is stepped with the guest's
  * own.
