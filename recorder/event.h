@@ -61,7 +61,7 @@ bool sync_decode(struct cursor *in, struct sync_point *last, struct sync_point *
 /* ---- forced points ---- */
 #define LANDMARK_CODE   16
 #define LANDMARK_PROBES 8
-#define LANDMARK_WORDS  160
+#define LANDMARK_WORDS  256
 
 /* A 64-bit word of guest memory that the code ahead of the forced point works on. */
 struct memory_probe {

@@ -56,6 +56,7 @@ struct clock_host {
     uint64_t wait_ns;  /* how long working kernel code may be let run on to a rare place */
     bool hurry;        /* a place that replay finds at some cost is better than none */
     bool for_others;   /* the stop is for the sake of another CPU: interrupts may be off there */
+    bool maybe_loop;   /* look whether it is in a loop that waits for something */
     bool only_waiting; /* ... and is wanted only if this one waits for it */
 };
 

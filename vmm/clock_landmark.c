@@ -182,9 +182,11 @@ static bool is_waiting(struct vcpu *vcpu, const struct clock_host *host, struct 
     return true;
 }
 
-enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *host,
-                                    struct landmark *landmark, struct vcpu_exit *exit,
-                                    struct err *e)
+/* A place near the vCPU's, and what tells its passes apart. A CPU that is to be stopped only if it
+ * waits is not stopped where no next pass is seen; `surely`: nor where one changes anything. */
+static enum clock_choice choose_in_loop(struct clock *c, const struct clock_host *host, bool surely,
+                                        struct landmark *landmark, struct vcpu_exit *exit,
+                                        struct err *e)
 {
     struct loop_pass pass;
     enum clock_choice choice = choose_near(c, host, landmark, exit, e);
@@ -193,15 +195,22 @@ enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *ho
         return choice;
     choice = same_passes_look(c, host, landmark, patches_itself(host->hook, c->vcpu->regs->rip),
                               &pass, exit, e);
-    if (choice == CLOCK_LATER) /* no loop, or a slow one */
+    if (choice == CLOCK_LATER && !surely && !host->only_waiting) /* no loop, or a slow one */
         return choose_near(c, host, landmark, exit, e);
     if (choice != CLOCK_CHOSEN)
         return choice;
-    if (!take(c->vcpu, host, SITE_MEMORY, landmark))
+    if ((surely && !pass.waits) || !take(c->vcpu, host, SITE_MEMORY, landmark))
         return CLOCK_LATER;
     fingerprint_probe_also(&c->vcpu->vm->memory, landmark, pass.changed_va, pass.changed);
     fingerprint_compare_also(&c->vcpu->vm->memory, landmark, pass.word, pass.words);
     return CLOCK_CHOSEN;
+}
+
+enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *host,
+                                    struct landmark *landmark, struct vcpu_exit *exit,
+                                    struct err *e)
+{
+    return choose_in_loop(c, host, false, landmark, exit, e);
 }
 
 static enum clock_choice choose(struct clock *c, const struct clock_host *host,
@@ -213,9 +222,12 @@ static enum clock_choice choose(struct clock *c, const struct clock_host *host,
     if (host->only_waiting && !near_pause(vcpu, vcpu->regs->rip))
         return CLOCK_LATER;
     if (vcpu_cpl(vcpu) == 3 || host->hurry || is_waiting(vcpu, host, exit, &choice, e))
-        return clock_choose_near(c, host, landmark, exit, e);
-    if (choice != CLOCK_LATER || host->only_waiting || patches_itself(host->hook, vcpu->regs->rip))
+        return choose_in_loop(c, host, false, landmark, exit, e);
+    if (choice != CLOCK_LATER || host->only_waiting)
         return choice;
+    /* It may call schedule() until another CPU is up. */
+    if (patches_itself(host->hook, vcpu->regs->rip))
+        return host->maybe_loop ? choose_in_loop(c, host, true, landmark, exit, e) : CLOCK_LATER;
     /* Where a function that is called rarely returns to, if one returns soon. */
     for (unsigned skip = 2; vcpu_cpl(vcpu) == 0; skip = 0) {
         choice = return_site_run(vcpu, host, skip, exit, e);

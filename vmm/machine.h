@@ -92,6 +92,7 @@ struct machine {
     uint64_t pending_ns;     /* since when an interrupt waits; 0: none does */
     uint64_t retry_ns;       /* when to look for a forced point again */
     uint64_t retry_after_ns; /* how long the last wait for that was */
+    uint64_t loop_look_ns;   /* when to look again whether the CPU is in a loop */
     uint64_t digest_at_ns;   /* when the next digest is due */
     uint64_t snapshot_at_ns; /* when the next snapshot is */
     uint64_t store_at_ns;    /* when more of the last one is stored */

@@ -30,6 +30,10 @@
 #define WAIT_NS      8000000ull
 #define PATIENCE_NS  100000000ull
 #define LONG_WAIT_NS 500000000ull
+/* When it is looked for the first time whether kernel code that works is in a loop that waits; and
+ * how much longer than a look it runs in between. */
+#define LOOP_NS    30000000ull
+#define LOOP_SHARE 8
 /* An interrupt that has waited so long is delivered wherever the guest is. */
 #define HURRY_NS 1500000000ull
 /* How long a stop by the user waits for a sync point. */
@@ -370,9 +374,13 @@ static int force_point(struct machine *m, bool only_waiting, struct err *e)
     m->stats.forced_tries++;
     m->clock_host.wait_ns = waited >= PATIENCE_NS ? LONG_WAIT_NS : WAIT_NS;
     m->clock_host.hurry = waited >= HURRY_NS;
+    m->clock_host.maybe_loop = waited >= LOOP_NS && now >= m->loop_look_ns;
     m->clock_host.only_waiting = only_waiting;
     m->clock_host.for_others = only_waiting || schedule_deadline(m) <= now;
-    switch (clock->ops->choose(clock, &m->clock_host, &landmark, &exit, e)) {
+    const enum clock_choice choice = clock->ops->choose(clock, &m->clock_host, &landmark, &exit, e);
+    if (m->clock_host.maybe_loop)
+        m->loop_look_ns = now + (1 + LOOP_SHARE) * (device_now(m) - now);
+    switch (choice) {
     case CLOCK_CHOSEN:
         landmark.counted = clock->ops->counts;
         landmark.branches = clock->branches;

@@ -17,7 +17,7 @@
  */
 #define SHORT_PASS 64
 #define LONG_PASS  512
-#define QUIET_PASS 4096 /* where steps are all there is: as far as a pass through schedule() */
+#define QUIET_PASS 1024 /* where steps are all there is: as far as a pass through schedule() */
 /* A step that was kicked is tried again so often. */
 #define KICKS_MAX 8
 
@@ -47,6 +47,19 @@ static void note_word(struct touched *t, const struct guest_memory *m, uint64_t 
     t->count++;
 }
 
+/* Whether its memory operand is none. */
+static bool touches_nothing(const struct insn *insn)
+{
+    switch (insn->info.meta.category) {
+    case ZYDIS_CATEGORY_NOP:
+    case ZYDIS_CATEGORY_WIDENOP:
+    case ZYDIS_CATEGORY_PREFETCH:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* What the next instruction reads or writes. */
 static void note_words(struct touched *t, struct vcpu *vcpu)
 {
@@ -60,7 +73,7 @@ static void note_words(struct touched *t, struct vcpu *vcpu)
         t->incomplete = true;
         return;
     }
-    for (unsigned i = 0; i < insn.info.operand_count; i++) {
+    for (unsigned i = 0; i < insn.info.operand_count && !touches_nothing(&insn); i++) {
         const ZydisDecodedOperand *op = &insn.operands[i];
         if (op->type != ZYDIS_OPERAND_TYPE_MEMORY || op->mem.type != ZYDIS_MEMOP_TYPE_MEM)
             continue;
@@ -81,16 +94,21 @@ static void note_words(struct touched *t, struct vcpu *vcpu)
 static void describe(const struct touched *t, const struct guest_memory *m, uint64_t cr3,
                      struct loop_pass *out)
 {
+    bool waits = !t->incomplete;
+
     for (unsigned i = 0; i < t->count; i++) {
         uint64_t now;
-        if (out->changed < LANDMARK_PROBES &&
-            walk_read(m, cr3, t->word[i].va, &now, sizeof now) == sizeof now &&
-            now != t->word[i].value)
-            out->changed_va[out->changed++] = t->word[i].va;
+        if (walk_read(m, cr3, t->word[i].va, &now, sizeof now) != sizeof now ||
+            now != t->word[i].value) {
+            waits = false;
+            if (out->changed < LANDMARK_PROBES)
+                out->changed_va[out->changed++] = t->word[i].va;
+        }
         if (!t->incomplete)
             out->word[i] = t->word[i].va;
     }
     out->words = t->incomplete ? 0 : t->count;
+    out->waits = waits;
 }
 
 /* One instruction, or the entry of a handler; by the clock, if it has to count it (the words of an
@@ -118,6 +136,14 @@ static enum clock_choice step(struct clock *c, struct stepper *s, struct touched
     return CLOCK_LATER;
 }
 
+static bool same_registers(const struct kvm_regs *regs, const struct landmark *l)
+{
+    struct kvm_regs now = *regs;
+
+    now.rflags &= ~RFLAGS_RF;
+    return !memcmp(&now, l->regs, sizeof now);
+}
+
 /* Step to the next pass. CLOCK_LATER: it takes too many steps, or leads through the kernel. */
 static enum clock_choice follow(struct clock *c, const struct landmark *l, unsigned steps,
                                 struct loop_pass *pass, struct vcpu_exit *exit, struct err *e)
@@ -136,8 +162,10 @@ static enum clock_choice follow(struct clock *c, const struct landmark *l, unsig
         choice = CLOCK_LATER;
     }
     stepper_close(&s);
-    if (choice == CLOCK_CHOSEN)
+    if (choice == CLOCK_CHOSEN) {
         describe(&touched, &vcpu->vm->memory, l->cr3, pass);
+        pass->waits &= same_registers(vcpu->regs, l);
+    }
     return choice;
 }
 
@@ -166,7 +194,7 @@ enum clock_choice same_passes_look(struct clock *c, const struct clock_host *hos
     const bool steps_only = c->ops->steps_only;
     const unsigned steps = quietly ? QUIET_PASS : steps_only ? LONG_PASS : SHORT_PASS;
 
-    pass->changed = pass->words = 0;
+    *pass = (struct loop_pass){.waits = false};
     enum clock_choice choice = follow(c, l, steps, pass, exit, e);
     /* A breakpoint in user code would leave an exception frame on the kernel's stack. */
     if (choice != CLOCK_LATER || quietly || l->cpl != 0 || vcpu_cpl(vcpu) != 0 || steps_only)

@@ -16,6 +16,8 @@
  * equal to the landmark is the landmark's, or one that no word of the machine tells from it.
  */
 struct loop_pass {
+    /* It was followed, all of its words are known, and it changes nothing: the CPU waits. */
+    bool waits;
     unsigned changed, words; /* how many; words 0: too many, or not all of them are known */
     /* Linear addresses of 64-bit words, these in ascending order. */
     uint64_t changed_va[LANDMARK_PROBES];
