@@ -69,6 +69,10 @@ struct schedule {
     uint64_t look_after_ns;
     bool waits;      /* it does */
     uint64_t random; /* state of the generator; 0: turns are fair */
+    /* Whose turn this one has interrupted, to take what it was sent, and goes back to; NULL: none.
+     * When that turn began, and how long it may be. */
+    struct machine_cpu *interrupted;
+    uint64_t interrupted_turn_ns, interrupted_quantum_ns;
 };
 
 struct machine {

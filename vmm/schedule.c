@@ -5,6 +5,8 @@
 #define QUANTUM_NS 20000000ull
 /* The least turn of a CPU while an interrupt is there to wake another one. */
 #define URGENT_NS 1000000ull
+/* The turn of one that was sent an interrupt: it takes it and does what it is asked to. */
+#define ANSWER_NS 1000000ull
 /* When to look for the first time whether a CPU only waits; each time twice as long after the last.
  */
 #define LOOK_NS      2000000ull
@@ -32,6 +34,28 @@ static void begin_turn(struct machine *m, uint64_t now)
     s->look_after_ns = LOOK_NS;
     s->look_ns = now + LOOK_NS;
     s->waits = false;
+}
+
+/* `next` comes in between, to take what it was sent, or the CPU it has interrupted goes on. */
+static void interrupt_turn(struct machine *m, struct machine_cpu *last, struct machine_cpu *next,
+                           const struct schedule *then)
+{
+    struct schedule *s = &m->schedule;
+
+    if (next == s->interrupted) {
+        s->turn_ns = s->interrupted_turn_ns;
+        s->quantum_ns = s->interrupted_quantum_ns;
+        s->interrupted = NULL;
+    } else if (s->random || !(m->pc.apics.signalled >> next->vcpu.index & 1)) {
+        s->interrupted = NULL;
+    } else {
+        s->quantum_ns = ANSWER_NS;
+        if (s->interrupted || !cpu_can_run(m, last))
+            return;
+        s->interrupted = last;
+        s->interrupted_turn_ns = then->turn_ns;
+        s->interrupted_quantum_ns = then->quantum_ns;
+    }
 }
 
 void schedule_init(struct machine *m)
@@ -132,6 +156,8 @@ struct machine_cpu *schedule_next(struct machine *m, uint64_t now)
         return over ? find_random(m) : m->cpu;
     if ((next = find(m, SIGNALLED)))
         return next;
+    if (over && s->interrupted && cpu_can_run(m, s->interrupted))
+        return s->interrupted;
     if (!over && turn >= URGENT_NS && (next = find(m, WOKEN)))
         return next;
     return over ? any : m->cpu;
@@ -140,18 +166,20 @@ struct machine_cpu *schedule_next(struct machine *m, uint64_t now)
 int schedule_switch(struct machine *m, struct machine_cpu *next, uint64_t now, struct err *e)
 {
     if (next != m->cpu) {
-        struct vcpu *const last = &m->cpu->vcpu;
-        if (vcpu_complete(last, e) < 0)
+        const struct schedule then = m->schedule;
+        struct machine_cpu *const last = m->cpu;
+        if (vcpu_complete(&last->vcpu, e) < 0)
             return -1;
-        m->cpu->ran_ns = now;
+        last->ran_ns = now;
         m->cpu = next;
-        if (last->kicked) /* that was for the CPU whose turn it is */
+        if (last->vcpu.kicked) /* that was for the CPU whose turn it is */
             vcpu_kick(&next->vcpu);
         m->pc.apics.accessing = next->vcpu.index;
         recorder_schedule(m->recorder, next->vcpu.index);
         vcpu_flush_tlb(&next->vcpu);
         clock_sync(&next->clock);
         begin_turn(m, now);
+        interrupt_turn(m, last, next, &then);
     } else if (next->state == CPU_HALTED) {
         begin_turn(m, now);
     }

@@ -8,9 +8,10 @@
  * forced points, and each change is an event of the recording; so nothing here has to be
  * deterministic, and a replay does not decide anything.
  *
- * A CPU gives its turn away when it halts; to one that it has just sent an interrupt; at the end of
- * its quantum; and when it only waits for another one. An interrupt that wakes one shortens the
- * turn of the one that runs.
+ * A CPU gives its turn away when it halts; at the end of its quantum; and when it only waits for
+ * another one. One that it has just sent an interrupt comes in between for a moment, since the
+ * sender may wait for the answer. An interrupt that wakes one shortens the turn of the one that
+ * runs.
  */
 void schedule_init(struct machine *m);
 
