@@ -2,11 +2,11 @@
 load helper
 
 @test "Debian's kernel with 2 CPUs: recorded, and identical in the replay" {
-    bounded 300 "$DITTO" run --cpus 2 -o smp.ditto --append 'ditto.script=forks ditto.n=20' "$IMAGE" \
+    bounded 300 "$DITTO" run --cpus 2 -o smp.ditto --append ditto.script=parallel "$IMAGE" \
         >smp.out 2>smp.err </dev/null
     cat smp.out smp.err
-    grep -q '^forks: 20 children, sum' smp.out
-    grep -q '^ditto: forks ended with status 0' smp.out
+    grep -q '^parallel: 2 CPUs, 1 rounds' smp.out
+    grep -q '^parallel: 1 rounds done, 0 failures' smp.out
     bounded 300 "$DITTO" verify smp.ditto >verified 2>&1 </dev/null
     cat verified
     grep -q identical verified
@@ -51,6 +51,22 @@ load helper
     [[ $output == *'counted 400000'* ]]
     ditto 0 verify many.ditto@start
     [[ $output == *identical*'powered off' ]]
+}
+
+@test "gdb sees each CPU as a thread" {
+    command -v gdb >/dev/null || skip "gdb is not installed"
+    ditto 0 run --cpus 3 -o three.ditto --memory 32M --append 'cpus=3 passes=1000' \
+        --kernel "$BUILD/guests/smp-count.elf"
+    bounded 200 "$DITTO" replay --gdb=unix:"$PWD/socket" three.ditto 2>serve.err </dev/null 3>&- &
+    await_gdb_server
+    # The other two arrive one after the other; then back to where the first of them did.
+    in_gdb 180 "$BUILD/guests/smp-count.elf" 'break cpu_arrives' continue continue 'info threads' \
+        'thread 1' 'p cpus_arrived' reverse-continue 'info threads' 'p cpus_arrived' kill
+    cat serve.err
+    [ "$status" = 0 ]
+    [ "$(grep -c 'hit Breakpoint 1, .*cpu_arrives' <<<"$output")" = 3 ]
+    [ "$(grep -c '^[* ] [123] *Thread [123] ' <<<"$output")" = 6 ]
+    [[ $output != *diverged* ]]
 }
 
 @test "a machine with several CPUs does not go live" {
