@@ -156,6 +156,22 @@ static int put_in_place(struct gdb_timeline *g, struct gdb_stop_point *p, struct
     return breakpoints_watch(set, &p->watchpoint, e);
 }
 
+/*
+ * Linux, as nearly everybody, has its kernel in the upper half; what it maps in the lower one
+ * before there are programs is not where they will lie. Another kernel, without symbols that are
+ * known, may be in the lower half itself: there the page tables tell, as they are now.
+ */
+static bool is_kernel_code(const struct player *p, uint64_t va)
+{
+    struct kvm_sregs sregs;
+    struct translation t;
+
+    if (va >> 63 || recording_stream_length(p->recording, STREAM_SYMBOLS))
+        return va >> 63;
+    vcpu_get_sregs(&p->cpu->vcpu, &sregs);
+    return walk(&p->vm.memory, sregs.cr3, va, &t) && !t.user;
+}
+
 static int insert(struct gdb_target *t, enum gdb_breakpoint_kind kind, uint64_t va, unsigned len,
                   struct err *e)
 {
@@ -165,8 +181,8 @@ static int insert(struct gdb_target *t, enum gdb_breakpoint_kind kind, uint64_t 
     if (!p)
         return err_set(e, STATUS_ERROR, "out of memory");
     p->kind = kind;
-    /* Linux, as nearly everybody, has its kernel in the upper half. */
-    p->breakpoint = (struct breakpoint){.va = va, .cpl = va >> 63 ? 0 : 3, .patient = true};
+    p->breakpoint = (struct breakpoint){
+        .va = va, .cpl = is_kernel_code(g->timeline->player, va) ? 0 : 3, .patient = true};
     p->watchpoint = (struct watchpoint){.va = va, .len = len};
     if (put_in_place(g, p, e) < 0) {
         free(p);

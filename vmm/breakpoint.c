@@ -79,15 +79,18 @@ static void find_code(struct breakpoints *set, struct breakpoint *b)
 
 static bool must_wait(const struct breakpoints *set, const struct breakpoint *b)
 {
-    return b->patient && b->means == &breakpoint_hlt && !set->hook->rip && b->va >> 63;
+    return b->patient && b->means == &breakpoint_hlt && !set->hook->rip &&
+           (b->cpl == 3 || b->va >> 63);
 }
 
 static void arm(struct breakpoints *set, const struct breakpoint *except)
 {
     for (struct breakpoint *b = set->first; b; b = b->next) {
+        if (b->armed || must_wait(set, b))
+            continue;
         if (!b->at)
             find_code(set, b);
-        if (b->armed || !b->at || (except && b->gpa == except->gpa) || must_wait(set, b))
+        if (!b->at || (except && b->gpa == except->gpa))
             continue;
         b->means->arm(set, b);
         b->armed = true;

@@ -46,9 +46,10 @@ struct breakpoint {
     uint64_t gpa; /* of its first byte; 0: where va is mapped at the first run from which it is */
     uint64_t cr3; /* under this page table root only; 0: under any */
     unsigned cpl; /* of the code: 0 or 3 */
-    /* Not by a HLT in the kernel's text before there is user space (the #GP hook): until then Linux
-     * reads and patches its own code, where it would meet that. Where only HLTs work, the
-     * breakpoint is not hit there. */
+    /* Not by a HLT before there is user space (the #GP hook): until then Linux reads and patches
+     * its own text, where it would meet that, and user code cannot reach us. Where only HLTs work,
+     * the breakpoint is not hit there. It is never stepped to. CPL0 code in the lower half, which
+     * is not Linux's, does not wait. */
     bool patient;
     const struct kvm_segment *cs, *ss; /* that code has loaded; NULL: what the selectors say */
     /* It stops where all of these are true, if there are any, */

@@ -76,7 +76,7 @@ const struct breakpoint_means breakpoint_register = {
 
 static bool hlt_has_room(const struct breakpoints *set, const struct breakpoint *b)
 {
-    return b->cpl == 0 || set->hook->rip;
+    return b->cpl == 0 || b->patient || set->hook->rip;
 }
 
 static void hlt_arm(struct breakpoints *set, struct breakpoint *b)
