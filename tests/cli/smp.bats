@@ -66,6 +66,21 @@ load helper
     [[ $output == *identical*'powered off' ]]
 }
 
+@test "gdb: breakpoints in a kernel in the lower half, and a change to the CPU that was chosen" {
+    command -v gdb >/dev/null || skip "gdb is not installed"
+    ditto 0 run --cpus 2 -o low.ditto --memory 32M --append 'passes=1000' \
+        --kernel "$BUILD/guests/smp-count.elf"
+    bounded 120 "$DITTO" replay --gdb=unix:"$PWD/socket" --diverge low.ditto 2>serve.err </dev/null 3>&- &
+    await_gdb_server
+    # shellcheck disable=SC2016 # what has a $ in it is for gdb
+    in_gdb 100 "$BUILD/guests/smp-count.elf" 'break *count' continue continue 'thread 1' \
+        'set var $r15 = 0x5eed' 'info registers r15' 'thread 2' 'info registers r15' \
+        reverse-continue 'thread 1' 'info registers r15' kill
+    [ "$status" = 0 ]
+    [ "$(grep -c '^Thread [12] hit Breakpoint 1, .* in count ()' <<<"$output")" -ge 2 ]
+    [ "$(grep -c '^r15 .*0x5eed' <<<"$output")" = 1 ]
+}
+
 @test "a machine with several CPUs does not go live" {
     ditto 0 run --cpus 2 -o two.ditto --memory 32M --append 'passes=1000' \
         --kernel "$BUILD/guests/smp-count.elf"
