@@ -156,22 +156,6 @@ static int put_in_place(struct gdb_timeline *g, struct gdb_stop_point *p, struct
     return breakpoints_watch(set, &p->watchpoint, e);
 }
 
-/*
- * Linux, as nearly everybody, has its kernel in the upper half; what it maps in the lower one
- * before there are programs is not where they will lie. Another kernel, without symbols that are
- * known, may be in the lower half itself: there the page tables tell, as they are now.
- */
-static bool is_kernel_code(const struct player *p, uint64_t va)
-{
-    struct kvm_sregs sregs;
-    struct translation t;
-
-    if (va >> 63 || recording_stream_length(p->recording, STREAM_SYMBOLS))
-        return va >> 63;
-    vcpu_get_sregs(&p->cpu->vcpu, &sregs);
-    return walk(&p->vm.memory, sregs.cr3, va, &t) && !t.user;
-}
-
 static int insert(struct gdb_target *t, enum gdb_breakpoint_kind kind, uint64_t va, unsigned len,
                   struct err *e)
 {
@@ -181,8 +165,14 @@ static int insert(struct gdb_target *t, enum gdb_breakpoint_kind kind, uint64_t 
     if (!p)
         return err_set(e, STATUS_ERROR, "out of memory");
     p->kind = kind;
-    p->breakpoint = (struct breakpoint){
-        .va = va, .cpl = is_kernel_code(g->timeline->player, va) ? 0 : 3, .patient = true};
+    /* Linux, as nearly everybody, has its kernel in the upper half; what it maps in the lower one
+     * before there are programs is not where they will lie. Another kernel may be in the lower half
+     * itself, from the start. */
+    const bool linux = recording_stream_length(g->timeline->player->recording, STREAM_SYMBOLS);
+    p->breakpoint = (struct breakpoint){.va = va, .cpl = 3, .patient = true};
+    if (va >> 63 || !linux)
+        p->breakpoint.cpl = 0;
+    p->breakpoint.any_cpl = !linux;
     p->watchpoint = (struct watchpoint){.va = va, .len = len};
     if (put_in_place(g, p, e) < 0) {
         free(p);
@@ -341,8 +331,7 @@ void gdb_timeline_init(struct gdb_timeline *g, struct timeline *t)
     const struct sigaction nothing = {.sa_handler = ignore};
 
     sigaction(WAKE_SIGNAL, &nothing, NULL);
-    *g = (struct gdb_timeline){
-        .target = {.ops = &ops}, .timeline = t, .runner = pthread_self()};
+    *g = (struct gdb_timeline){.target = {.ops = &ops}, .timeline = t, .runner = pthread_self()};
 }
 
 void gdb_timeline_close(struct gdb_timeline *g)

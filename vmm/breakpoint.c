@@ -77,10 +77,20 @@ static void find_code(struct breakpoints *set, struct breakpoint *b)
     b->at = guest_memory_at(m, b->gpa, 1);
 }
 
+/* A HLT there would be an exception of the guest's, which only the hook shows to us. */
+static bool user_may_execute(const struct breakpoints *set, const struct breakpoint *b)
+{
+    struct kvm_sregs sregs;
+    struct translation t;
+
+    vcpu_get_sregs(set->vcpu, &sregs);
+    return walk(&set->vcpu->vm->memory, b->cr3 ? b->cr3 : sregs.cr3, b->va, &t) && t.user;
+}
+
 static bool must_wait(const struct breakpoints *set, const struct breakpoint *b)
 {
     return b->patient && b->means == &breakpoint_hlt && !set->hook->rip &&
-           (b->cpl == 3 || b->va >> 63);
+           (b->cpl == 3 || b->va >> 63 || (b->any_cpl && user_may_execute(set, b)));
 }
 
 static void arm(struct breakpoints *set, const struct breakpoint *except)
@@ -117,11 +127,11 @@ static void stop_trace(struct breakpoints *set)
 /* ---- hits ---- */
 
 /* Bring the vCPU itself to the place, as if no breakpoint had ever been there. */
-static void stand_at(struct breakpoints *set, const struct breakpoint *b,
-                     const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+static void stand_at(struct breakpoints *set, const struct kvm_regs *regs,
+                     const struct kvm_sregs *sregs)
 {
     stop_trace(set);
-    if (b->cpl == 3)
+    if (sregs->ss.dpl == 3)
         vcpu_set_sregs(set->vcpu, sregs);
     vcpu_set_regs(set->vcpu, regs);
 }
@@ -140,7 +150,8 @@ static struct breakpoint *find_hit(struct breakpoints *set, const struct vcpu_ex
 static bool is_for(const struct breakpoint *b, const struct kvm_regs *regs,
                    const struct kvm_sregs *sregs)
 {
-    return b->va == regs->rip && (!b->cr3 || b->cr3 == sregs->cr3) && b->cpl == sregs->ss.dpl;
+    return b->va == regs->rip && (!b->cr3 || b->cr3 == sregs->cr3) &&
+           (b->any_cpl || b->cpl == sregs->ss.dpl);
 }
 
 /* What is at a place where the vCPU is. */
@@ -251,14 +262,14 @@ static enum breakpoint_stop step_off(struct breakpoints *set, const struct kvm_s
 }
 
 /* The vCPU is at a breakpoint, or its trace came to where all conditions are true. */
-static enum breakpoint_stop pass(struct breakpoints *set, const struct breakpoint *at,
-                                 const struct kvm_regs *regs, const struct kvm_sregs *sregs,
-                                 struct vcpu_exit *exit, struct err *e)
+static enum breakpoint_stop pass(struct breakpoints *set, const struct kvm_regs *regs,
+                                 const struct kvm_sregs *sregs, struct vcpu_exit *exit,
+                                 struct err *e)
 {
     const struct looked l = look(set, regs, sregs);
 
     if (l.stops) {
-        stand_at(set, at, regs, sregs);
+        stand_at(set, regs, sregs);
         return BREAKPOINT_HIT;
     }
     if (set->traced && set->traced != l.one)
@@ -272,7 +283,7 @@ static enum breakpoint_stop pass(struct breakpoints *set, const struct breakpoin
         }
         disarm(set);
     }
-    stand_at(set, at, regs, sregs);
+    stand_at(set, regs, sregs);
     enum breakpoint_stop stepped = step_off(set, sregs, exit, e);
     return stepped == BREAKPOINT_HIT ? BREAKPOINT_NONE : stepped;
 }
@@ -384,7 +395,7 @@ static enum breakpoint_stop run_once(struct breakpoints *set, struct vcpu_exit *
         return BREAKPOINT_STOPPED;
     if (exit->kind == EXIT_KICK)
         return BREAKPOINT_NONE;
-    return at ? pass(set, at, &regs, &sregs, exit, e) : BREAKPOINT_EXIT;
+    return at ? pass(set, &regs, &sregs, exit, e) : BREAKPOINT_EXIT;
 }
 
 enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)

@@ -46,6 +46,7 @@ struct breakpoint {
     uint64_t gpa; /* of its first byte; 0: where va is mapped at the first run from which it is */
     uint64_t cr3; /* under this page table root only; 0: under any */
     unsigned cpl; /* of the code: 0 or 3 */
+    bool any_cpl; /* it stops at the other one, too; cpl says from when on it is there */
     /* Not by a HLT before there is user space (the #GP hook): until then Linux reads and patches
      * its own text, where it would meet that, and user code cannot reach us. Where only HLTs work,
      * the breakpoint is not hit there. It is never stepped to. CPL0 code in the lower half, which

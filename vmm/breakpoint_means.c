@@ -109,9 +109,15 @@ static bool hlt_is_hit(const struct breakpoints *set, const struct breakpoint *b
                        const struct vcpu_exit *exit, struct kvm_regs *regs, struct kvm_sregs *sregs)
 {
     struct translation t;
+    /* Where both the kernel and programs may execute the page, the other one's hit is ours, too:
+     * nobody else knows of this HLT. */
+    const bool faulted = set->hook->rip && set->vcpu->regs->rip == set->hook->rip + 1;
+    const unsigned cpl = faulted ? 3 : 0;
+    const bool segments_known = cpl == b->cpl;
 
     return exit->kind == EXIT_HLT &&
-           gphook_breakpoint(set->vcpu, set->hook, exit, b->cpl, b->cs, b->ss, regs, sregs) &&
+           gphook_breakpoint(set->vcpu, set->hook, exit, cpl, segments_known ? b->cs : NULL,
+                             segments_known ? b->ss : NULL, regs, sregs) &&
            !((regs->rip ^ b->gpa) & (PAGE_BYTES - 1)) &&
            walk(&set->vcpu->vm->memory, sregs->cr3, regs->rip, &t) && t.gpa == b->gpa;
 }

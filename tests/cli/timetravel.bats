@@ -130,9 +130,9 @@ debug() {
     "$DITTO" run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf" >run.out 2>run.err </dev/null
     symbols=$BUILD/guests/corrupt.elf
     serve --diverge c.ditto
-    debug 'break store' continue delete 'p *(unsigned short *)$pc' 'set var *(unsigned short *)$pc = 0xfeeb' \
+    debug 'break store' continue delete 'p *(unsigned short *)&store' 'set var *(unsigned short *)$pc = 0xfeeb' \
         'shell (sleep 2; kill -INT $PPID) >/dev/null 2>&1 &' continue 'x/i $pc' 'monitor when' \
-        reverse-continue 'p *(unsigned short *)$pc' 'monitor when' continue kill
+        reverse-continue 'p *(unsigned short *)&store' 'monitor when' continue kill
     [ "$status" = 0 ]
     wait "$server"
     [[ $output == *'received signal SIGINT'*'=> '*'<store>:'*'jmp '*', changed at sync point'* ]]
