@@ -166,7 +166,7 @@ int main(int argc, char **argv)
         const uint64_t without_ns = play(), with_ns = play_timeline();
         add(&plain, without_ns);
         add(&with, with_ns);
-        add(&ratio, with_ns * 1000000 / without_ns);
+        add(&ratio, with_ns * 100000000 / without_ns);
         note_pauses(&small, &all);
         if (pair == PAIRS - 1)
             travel(argc > 2 ? (unsigned)atoi(argv[2]) : PLACES, &seeks, &first, &others);
@@ -175,7 +175,7 @@ int main(int argc, char **argv)
     printf("| ms | n | median | 90 %% | most |\n|---|---|---|---|---|\n");
     line("played", &plain);
     line("played with checkpoints", &with);
-    line("the same as a ratio", &ratio);
+    line("the same by each other, in hundredths", &ratio);
     line("seek to a random sync point", &seeks);
     line("first reverse-stepi there", &first);
     line("the next ones", &others);
