@@ -108,7 +108,9 @@ static void timer_arm(struct machine *m, uint64_t at_ns)
         .it_value = {.tv_sec = (time_t)(host / 1000000000u), .tv_nsec = (long)(host % 1000000000u)},
     };
 
-    if (at_ns == m->armed_ns)
+    /* If its time has come since, somebody else may have taken its kick (choose(), whose steps take
+     * long on a busy machine), and nothing would ever bring the vCPU out again. */
+    if (at_ns == m->armed_ns && at_ns > device_now(m))
         return;
     m->armed_ns = at_ns;
     int rc = timer_settime(m->timer, TIMER_ABSTIME, &spec, NULL);
