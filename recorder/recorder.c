@@ -30,6 +30,7 @@ struct recorder {
     struct disk_map *disk; /* NULL: nobody could go live, the disk is not an overlay */
     uint64_t ordinal, tsc; /* of the last sync point; the last value of an emulated RDTSC */
     struct event_codec codec;
+    struct access_codec accesses;
     struct sync_point last_sync[MAX_VCPUS]; /* codec memory */
     unsigned vcpu;                          /* that runs now */
     bool window[MAX_VCPUS];                 /* what each waits for */
@@ -259,6 +260,14 @@ void recorder_received(struct recorder *r, const uint8_t *data, size_t len)
     assert(len <= RECEIVED_MAX);
     memcpy(event.received.data, data, len);
     put_event(r, &event);
+}
+
+void recorder_access(struct recorder *r, const struct access *access)
+{
+    if (!r)
+        return;
+    access_encode(&r->scratch, &r->accesses, access);
+    put(r, STREAM_ACCESSES);
 }
 
 void recorder_forced(struct recorder *r, const struct landmark *landmark)

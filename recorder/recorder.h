@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "devices/disk.h"
 #include "mmu/dma.h"
+#include "recorder/access.h"
 #include "recorder/event.h"
 #include "vmm/vcpu_state.h"
 
@@ -77,6 +78,9 @@ void recorder_hook(struct recorder *r, const struct gp_hook *hook);
  * of an access that asked for it or of a pc_poll(), and console input that the UART took. */
 void recorder_time(struct recorder *r, uint64_t now_ns);
 void recorder_received(struct recorder *r, const uint8_t *data, size_t len);
+/* vCPUs that run at the same time: this one has got the right to access an object. Each one's
+ * points never fall. Like all calls, under a lock of the caller's where several threads record. */
+void recorder_access(struct recorder *r, const struct access *access);
 /* The vCPU was stopped at an arbitrary instruction; the recorder_sync() of it follows. */
 void recorder_forced(struct recorder *r, const struct landmark *landmark);
 /* Have replay compare all memory and every vCPU's state here. */
