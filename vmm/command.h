@@ -31,7 +31,8 @@ struct command {
 };
 
 extern const struct command command_run, command_replay, command_verify, command_info,
-    command_dump, command_snapshot, command_symbols, command_doctor, command_version;
+    command_dump, command_snapshot, command_symbols, command_order, command_doctor,
+    command_version;
 
 /* What a command needs of the host it runs on. */
 struct host_needs {

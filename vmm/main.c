@@ -12,8 +12,8 @@
 #include "vmm/command.h"
 
 static const struct command *const commands[] = {
-    &command_run,      &command_replay,  &command_verify, &command_info,    &command_dump,
-    &command_snapshot, &command_symbols, &command_doctor, &command_version,
+    &command_run,      &command_replay,  &command_verify, &command_info,   &command_dump,
+    &command_snapshot, &command_symbols, &command_order,  &command_doctor, &command_version,
 };
 #define COMMANDS (sizeof commands / sizeof *commands)
 

@@ -3,7 +3,7 @@ load helper
 
 # refused FILE TEXT: every command refuses the file in this way.
 refused() {
-    for command in info dump replay verify snapshot; do
+    for command in info dump replay verify snapshot order; do
         ditto 65 $command "$1"
         one_error "$2"
     done

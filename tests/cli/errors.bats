@@ -10,7 +10,7 @@ load helper
         esac
         one_error 'cannot open nosuch.*No such file'
     done
-    for command in replay verify snapshot info dump; do
+    for command in replay verify snapshot info dump order; do
         ditto 1 $command nosuch.ditto
         one_error 'nosuch.ditto.*No such file'
     done

@@ -12,6 +12,8 @@ load helper
     grep -q identical verified
     ditto 0 info smp.ditto
     [[ $output == *'2 CPU ditto-v1'* ]]
+    ditto 1 order smp.ditto
+    one_error 'its CPUs took turns'
     # The kernel has found the second one and uses it.
     [ "$("$DITTO" dump smp.ditto | grep -c 'vCPU 1 runs')" -gt 10 ]
 

@@ -1,6 +1,7 @@
 /* Accesses to shared memory (recorder/access.h): the codec, and the stream of a recording. */
 #include "recording_content.h"
 
+#include "recorder/access_text.h"
 #include "recorder/recorder.h"
 #include "recorder/streams.h"
 #include "replay/accesses.h"
@@ -171,12 +172,114 @@ static void test_damaged(void **state)
     bytes_free(&stream);
 }
 
+/* ---- text ---- */
+
+static int read_text(struct access_list *list, const char *text, size_t len, struct err *e)
+{
+    spill(other, text, len);
+    FILE *in = fopen(other, "r");
+    assert_non_null(in);
+    const int rc = access_text_read(list, in, "trace", e);
+    fclose(in);
+    return rc;
+}
+
+static void test_text(void **state)
+{
+    static const char text[] = "# a trace\n"
+                               "0 store 0xFFFFFFFFFFFFFFFF\n"
+                               "\n"
+                               "  2\tload   18446744073709551615 # the same\r\n"
+                               "2 store 010\n"
+                               "2 load 3 7\n"
+                               "2 load 4 7\n"
+                               "2 load 5\n";
+    static const struct access wanted[] = {
+        {.vcpu = 0, .store = true, .object = UINT64_MAX},
+        {.vcpu = 2, .object = UINT64_MAX},
+        {.vcpu = 2, .store = true, .object = 10, .point = 1},
+        {.vcpu = 2, .object = 3, .point = 7},
+        {.vcpu = 2, .object = 4, .point = 7},
+        {.vcpu = 2, .object = 5, .point = 8},
+    };
+    struct access_list list;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(read_text(&list, text, sizeof text - 1, &e), 0);
+    assert_int_equal(list.count, 6);
+    assert_int_equal(list.vcpus, 3);
+    for (unsigned i = 0; i < 6; i++)
+        assert_same(&list.at[i], &wanted[i]);
+    access_list_free(&list);
+}
+
+static void test_text_round_trip(void **state)
+{
+    struct access_list list = {0}, got;
+    struct err e;
+    FILE *out = fopen(other, "w+");
+
+    (void)state;
+    assert_non_null(out);
+    pattern_make(&pattern, 3, &list);
+    for (size_t i = 0; i < list.count; i++)
+        access_text_write(out, &list.at[i]);
+    rewind(out);
+    assert_int_equal(access_text_read(&got, out, "trace", &e), 0);
+    assert_int_equal(got.count, list.count);
+    for (size_t i = 0; i < list.count; i++)
+        assert_same(&got.at[i], &list.at[i]);
+    fclose(out);
+    access_list_free(&list);
+    access_list_free(&got);
+}
+
+static void test_text_malformed(void **state)
+{
+    static const char *const bad[] = {
+        "0 store\n",
+        "0 store 1 2 3\n",
+        "0 store 1 x\n",
+        "1 store 1 4\n",
+        "8 store 1\n",
+        "-1 store 1\n",
+        "x store 1\n",
+        "0 stores 1\n",
+        "0 STORE 1\n",
+        "0 store x\n",
+        "0 store 0x\n",
+        "0 store -1\n",
+        "0 store 0x-1\n",
+        "0 store 18446744073709551616\n",
+        "0 store 0x10000000000000000\n",
+        "0 store 1                                                                              "
+        "                                                  \n",
+    };
+    struct access_list list;
+    struct err e;
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[256];
+        const int len = snprintf(text, sizeof text, "1 load 7 5\n%s", bad[i]);
+        assert_int_equal(read_text(&list, text, (size_t)len, &e), -1);
+        assert_int_equal(e.status, STATUS_ERROR);
+        assert_non_null(strstr(e.text, "trace, line 2: "));
+        assert_null(list.at);
+    }
+    assert_int_equal(read_text(&list, "0 store 1\0\n", 11, &e), -1);
+    assert_int_equal(read_text(&list, "# none\n", 7, &e), -1);
+    assert_non_null(strstr(e.text, "no accesses"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_malformed),
-        cmocka_unit_test(test_recorded),   cmocka_unit_test(test_none),
-        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_recorded),        cmocka_unit_test(test_none),
+        cmocka_unit_test(test_damaged),         cmocka_unit_test(test_text),
+        cmocka_unit_test(test_text_round_trip), cmocka_unit_test(test_text_malformed),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
