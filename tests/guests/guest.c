@@ -19,11 +19,16 @@
 #define VECTOR_TIMER 0x20
 #define VECTOR_LEAVE 0x80
 
-#define PTE_WRITE   2u
-#define PTE_USER    4u
-#define LARGE_PAGE  0x200000u /* as all pages are that the monitor maps for us */
-#define CODE_PAGE   0x200000u
-#define USER_END    (32u << 20)
+#define PTE_PRESENT  1ull
+#define PTE_WRITE    2ull
+#define PTE_USER     4ull
+#define PTE_ACCESSED 0x20ull
+#define PTE_DIRTY    0x40ull
+#define PTE_LARGE    0x80ull
+#define LARGE_PAGE   0x200000ull
+#define CODE_PAGE    0x200000ull
+#define USER_END     (32ull << 20)
+#define GIB          (1ull << 30)
 
 __asm__(".globl _start\n"
         "_start:\n"
@@ -33,9 +38,8 @@ __asm__(".globl _start\n"
         "    call guest_main\n"
         "    call power_off\n");
 
-static __attribute__((aligned(16), used)) uint8_t stack[16384];
+static OWN_PAGE __attribute__((used)) uint8_t stack[16384];
 __asm__(".globl stack_top\n.set stack_top, stack + 16384\n");
-static __attribute__((aligned(16))) uint8_t interrupt_stack[16384], user_stack[16384];
 
 /* ---- console ---- */
 
@@ -119,7 +123,8 @@ struct __attribute__((packed)) table_pointer {
     uint64_t base;
 };
 
-static struct gate idt[256];
+static OWN_PAGE struct gate idt[256];
+static struct table_pointer idt_pointer = {sizeof idt - 1, (uint64_t)idt};
 
 static void set_gate(unsigned vector, uint64_t handler, unsigned dpl)
 {
@@ -190,14 +195,12 @@ void set_handler(unsigned vector, void (*handler)(struct interrupt_frame *frame)
 
 void load_idt(void)
 {
-    struct table_pointer pointer = {sizeof idt - 1, (uint64_t)idt};
-
     set_gate(6, (uint64_t)on_invalid_opcode, 0);
     set_gate(13, (uint64_t)on_fault, 0);
     set_gate(14, (uint64_t)on_fault, 0);
     set_gate(VECTOR_TIMER, (uint64_t)on_timer, 0);
     set_gate(VECTOR_LEAVE, (uint64_t)on_leave, 3);
-    __asm__ volatile("lidt %0" : : "m"(pointer));
+    __asm__ volatile("lidt %0" : : "m"(idt_pointer));
 }
 
 void timer_start(unsigned hz)
@@ -229,62 +232,88 @@ void report_ticks(uint64_t n)
 
 /* ---- CPL3 ---- */
 
-static __attribute__((aligned(16))) uint32_t tss[26];
-static uint64_t gdt[] = {
-    [KERNEL_CS / 8] = 0x00af9b000000ffffull, [KERNEL_DS / 8] = 0x00cf93000000ffffull,
-    [USER_DS / 8] = 0x00cff3000000ffffull,   [USER_CS / 8] = 0x00affb000000ffffull,
-    [TSS / 8] = 0x0000890000000000ull,       [TSS / 8 + 1] = 0,
-};
+/* What a CPU at CPL3 needs of its own, on pages of its own. */
+static struct cpu_room {
+    uint64_t gdt[TSS / 8 + 2];
+    uint32_t tss[26];
+    OWN_PAGE uint8_t interrupt_stack[16384];
+    uint8_t user_stack[16384];
+} cpu_room[CPUS_MAX];
 
-static void load_gdt(void)
+static void load_gdt(struct cpu_room *room)
 {
-    struct table_pointer pointer = {sizeof gdt - 1, (uint64_t)gdt};
-    uint64_t base = (uint64_t)tss, top = (uint64_t)(interrupt_stack + sizeof interrupt_stack);
+    struct table_pointer pointer = {sizeof room->gdt - 1, (uint64_t)room->gdt};
+    uint64_t base = (uint64_t)room->tss;
+    uint64_t top = (uint64_t)(room->interrupt_stack + sizeof room->interrupt_stack);
 
-    tss[1] = (uint32_t)top;
-    tss[2] = (uint32_t)(top >> 32);
-    tss[25] = sizeof tss << 16; /* no I/O bitmap: user code has no ports */
-    gdt[TSS / 8] |= (sizeof tss - 1) | (base & 0xffffff) << 16 | (base >> 24 & 0xff) << 56;
-    gdt[TSS / 8 + 1] = base >> 32;
+    room->gdt[KERNEL_CS / 8] = 0x00af9b000000ffffull;
+    room->gdt[KERNEL_DS / 8] = 0x00cf93000000ffffull;
+    room->gdt[USER_DS / 8] = 0x00cff3000000ffffull;
+    room->gdt[USER_CS / 8] = 0x00affb000000ffffull;
+    room->gdt[TSS / 8] = 0x0000890000000000ull | (sizeof room->tss - 1) | (base & 0xffffff) << 16 |
+                         (base >> 24 & 0xff) << 56;
+    room->gdt[TSS / 8 + 1] = base >> 32;
+    room->tss[1] = (uint32_t)top;
+    room->tss[2] = (uint32_t)(top >> 32);
+    room->tss[25] = sizeof room->tss << 16; /* no I/O bitmap: user code has no ports */
     __asm__ volatile("lgdt %0\n\tltr %w1" : : "m"(pointer), "r"(TSS));
 }
 
-/* Give CPL3 the memory that guests have; code cannot be written, as in any operating system. */
-static void open_pages(uint64_t *table)
+/* The first and the fourth GiB, where RAM and the APICs are. The CPU has nothing to note in these
+ * tables, so they do not change while CPUs use them. */
+static OWN_PAGE uint64_t page_table[4][512];
+
+/* CPL3 has the memory that guests have; code cannot be written, as in any operating system. */
+static void make_page_tables(void)
 {
-    for (uint64_t va = 0; va < USER_END; va += LARGE_PAGE) {
-        uint64_t *entries = table;
-        for (unsigned level = 4; level > 2; level--) {
-            uint64_t *entry = &entries[va >> (9 * level + 3) & 511];
-            *entry |= PTE_USER;
-            entries = (uint64_t *)(*entry & 0x000ffffffffff000ull);
-        }
-        uint64_t *entry = &entries[va >> 21 & 511];
-        *entry |= PTE_USER;
-        if (va == CODE_PAGE)
-            *entry &= ~(uint64_t)PTE_WRITE;
+    const uint64_t table = PTE_PRESENT | PTE_WRITE | PTE_USER | PTE_ACCESSED;
+
+    for (uint64_t i = 0; i < 512; i++) {
+        const uint64_t va = i * LARGE_PAGE,
+                       page = PTE_PRESENT | PTE_ACCESSED | PTE_DIRTY | PTE_LARGE;
+        page_table[2][i] =
+            va | page | (va < USER_END ? PTE_USER : 0) | (va == CODE_PAGE ? 0 : PTE_WRITE);
+        page_table[3][i] = (va + 3 * GIB) | page | PTE_WRITE;
     }
+    page_table[1][0] = (uint64_t)page_table[2] | table;
+    page_table[1][3] = (uint64_t)page_table[3] | table;
+    page_table[0][0] = (uint64_t)page_table[1] | table;
+}
+
+void prepare_user(void (*then)(void))
+{
+    load_idt();
+    make_page_tables();
+    __asm__ volatile("mov %0, %%cr3" : : "r"(page_table[0]) : "memory");
+    after_user = then;
+    put("entering user code\n"); /* also time for the monitor to see what was set up */
+}
+
+void enter_user_on(unsigned cpu, void (*code)(unsigned cpu))
+{
+    struct cpu_room *room = &cpu_room[cpu];
+    uint64_t flags;
+
+    __asm__ volatile("pushfq\n\tpopq %0\n\tcli" : "=r"(flags));
+    __asm__ volatile("lidt %0" : : "m"(idt_pointer));
+    load_gdt(room);
+    __asm__ volatile("pushq %0\n\tpushq %1\n\tpushq %2\n\tpushq %3\n\tpushq %4\n\tiretq"
+                     :
+                     : "i"(USER_DS), "r"(room->user_stack + sizeof room->user_stack - 8),
+                       "r"(flags), "i"(USER_CS), "r"(code), "D"(cpu)
+                     : "memory");
+    __builtin_unreachable();
 }
 
 void enter_user(void (*code)(void), void (*then)(void))
 {
-    uint64_t cr3, flags;
+    uint64_t flags;
 
-    /* No interrupt finds what the CPU notes in page tables in a register. */
+    /* No interrupt comes while tables change. */
     __asm__ volatile("pushfq\n\tpopq %0\n\tcli" : "=r"(flags));
-    load_idt();
-    load_gdt();
-    __asm__ volatile("mov %%cr3, %0" : "=r"(cr3));
-    open_pages((uint64_t *)(cr3 & 0x000ffffffffff000ull));
-    __asm__ volatile("mov %0, %%cr3" : : "r"(cr3) : "memory");
-    after_user = then;
-    put("entering user code\n"); /* also time for the monitor to see what was set up */
-    __asm__ volatile("pushq %0\n\tpushq %1\n\tpushq %2\n\tpushq %3\n\tpushq %4\n\tiretq"
-                     :
-                     : "i"(USER_DS), "r"(user_stack + sizeof user_stack - 8), "r"(flags),
-                       "i"(USER_CS), "r"(code)
-                     : "memory");
-    __builtin_unreachable();
+    prepare_user(then);
+    __asm__ volatile("pushq %0\n\tpopfq" : : "r"(flags) : "cc");
+    enter_user_on(0, (void (*)(unsigned))code);
 }
 
 void leave_user(void)

@@ -2,6 +2,7 @@
 #define TESTS_GUESTS_GUEST_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /*
@@ -10,6 +11,11 @@
  * machine powers off when that returns.
  */
 void guest_main(void);
+
+#define CPUS_MAX   8
+#define PAGE_BYTES 4096
+/* Hot data of several CPUs has pages of its own; sizeof a type with this is whole pages. */
+#define OWN_PAGE __attribute__((aligned(PAGE_BYTES)))
 
 static inline void outb(uint16_t port, uint8_t value)
 {
@@ -27,6 +33,12 @@ static inline uint8_t inb(uint16_t port)
 
     __asm__ volatile("inb %1, %0" : "=a"(value) : "Nd"(port));
     return value;
+}
+
+/* In loops that wait for another CPU. */
+static inline void pause(void)
+{
+    __asm__ volatile("pause" : : : "memory");
 }
 
 static inline uint64_t rdtsc(void)
@@ -100,9 +112,13 @@ void set_handler(unsigned vector, void (*handler)(struct interrupt_frame *frame)
 void load_idt(void);
 
 /* Continue in `code` at CPL3, for which all of memory becomes accessible. The code ends with
- * leave_user(), which continues in `then` at CPL0. */
+ * leave_user(), which continues in `then` at CPL0, with interrupts off. */
 _Noreturn void enter_user(void (*code)(void), void (*then)(void));
 _Noreturn void leave_user(void);
+/* The same on several CPUs. First the first one makes page tables, which others that are started
+ * from here on use too, and descriptor tables; each then enters on its own. */
+void prepare_user(void (*then)(void));
+_Noreturn void enter_user_on(unsigned cpu, void (*code)(unsigned cpu));
 /* Do `work` at CPL0, or at CPL3 if the command line says "user=1"; then `done` at CPL0. */
 void at_chosen_level(void (*work)(void), void (*done)(void));
 

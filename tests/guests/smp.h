@@ -4,8 +4,6 @@
 #include "tests/guests/guest.h"
 
 /* For guests with several CPUs: starting them, and their local APICs. */
-#define CPUS_MAX 8
-
 #define LAPIC_ID       0x02 /* MMIO offset / 16, MSR - 0x800 */
 #define LAPIC_TPR      0x08
 #define LAPIC_EOI      0x0b
@@ -69,14 +67,9 @@ static inline unsigned this_cpu(void)
     return x2apic ? lapic_read(LAPIC_ID) : lapic_read(LAPIC_ID) >> 24;
 }
 
-static inline void pause(void)
-{
-    __asm__ volatile("pause" : : : "memory");
-}
-
 static void (*cpu_code)(unsigned cpu);
 static volatile unsigned cpus_arrived;
-static __attribute__((aligned(16), used)) uint8_t cpu_stack[CPUS_MAX][4096];
+static OWN_PAGE __attribute__((used)) uint8_t cpu_stack[CPUS_MAX][PAGE_BYTES];
 
 /* What STARTUP starts at 0x8000: from real mode to the long mode that the first CPU is in. */
 #define TRAMPOLINE 0x8000ull
