@@ -13,9 +13,12 @@
  * what Linux keeps in the ignored bits. */
 #define ENTRY_MUST_BE_ZERO 0x000fff8000000000ull
 
-static bool looks_like_page_table(const uint64_t *words)
+bool page_looks_like_table(const void *page)
 {
+    uint64_t words[WORDS];
     bool any = false;
+
+    memcpy(words, page, sizeof words);
 
     for (unsigned i = 0; i < WORDS; i++) {
         if (!(words[i] & PTE_PRESENT))
@@ -27,6 +30,13 @@ static bool looks_like_page_table(const uint64_t *words)
     return any;
 }
 
+void page_table_mask(uint64_t *entries, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (entries[i] & PTE_PRESENT)
+            entries[i] &= ~(PTE_ACCESSED | PTE_DIRTY);
+}
+
 uint64_t page_digest(const void *page, uint64_t gfn)
 {
     uint64_t words[WORDS], all = 0;
@@ -36,11 +46,8 @@ uint64_t page_digest(const void *page, uint64_t gfn)
         all |= words[i];
     if (!all)
         return 0;
-    if (looks_like_page_table(words)) {
-        for (unsigned i = 0; i < WORDS; i++)
-            if (words[i] & PTE_PRESENT)
-                words[i] &= ~(PTE_ACCESSED | PTE_DIRTY);
-    }
+    if (page_looks_like_table(words))
+        page_table_mask(words, WORDS);
     return XXH3_64bits_withSeed(words, sizeof words, gfn);
 }
 

@@ -149,6 +149,7 @@ static void landmark_encode(struct bytes *out, struct event_codec *codec, const 
     bytes_put_varint(out, l->cr3);
     bytes_put_u64(out, l->fpu);
     bytes_put_u64(out, l->stack);
+    bytes_put_u64(out, l->pointed);
     regs_encode(out, codec->regs, l->regs);
     segment_encode(out, &l->cs);
     segment_encode(out, &l->ss);
@@ -180,6 +181,7 @@ static void landmark_decode(struct cursor *in, struct event_codec *codec, struct
     l->cr3 = cursor_varint(in);
     l->fpu = cursor_u64(in);
     l->stack = cursor_u64(in);
+    l->pointed = cursor_u64(in);
     regs_decode(in, codec->regs, l->regs);
     segment_decode(in, &l->cs);
     segment_decode(in, &l->ss);

@@ -75,6 +75,7 @@ struct landmark {
     uint8_t code[LANDMARK_CODE]; /* they must be in memory when replay sets its breakpoint */
     uint64_t gpa;                /* of the site */
     uint64_t cr3, fpu, stack;    /* page table root; digests of x87 and SSE state, of the stack */
+    uint64_t pointed;            /* digest of what registers and the stack's words point to */
     uint64_t regs[REG_COUNT];
     struct kvm_segment cs, ss;
     unsigned probes;

@@ -29,6 +29,9 @@
  * far apart, later. */
 #define WAITING_LOOKS 2
 #define WAITING_NS    400000ull
+/* How long user code is watched for what it changes: at first, and the last time. */
+#define WATCH_NS      100000ull
+#define WATCH_LAST_NS 400000ull
 /* How long the end of an instruction that repeats itself is waited for. */
 #define RUN_TO_NS 200000000ull
 /* String instructions: they are interrupted between iterations, but found again only at their ends.
@@ -182,9 +185,43 @@ static bool is_waiting(struct vcpu *vcpu, const struct clock_host *host, struct 
     return true;
 }
 
+/* Let user code run on a moment, and see what it does to the memory that it points to.
+ * CLOCK_CHOSEN: it still stands in user code. */
+static enum clock_choice watch(struct clock *c, const struct clock_host *host,
+                               struct pointed_words *pointed, struct vcpu_exit *exit, struct err *e)
+{
+    uint64_t changed[LANDMARK_PROBES];
+    struct vcpu *vcpu = c->vcpu;
+
+    fingerprint_look(vcpu, pointed);
+    for (uint64_t ns = WATCH_NS; ns <= WATCH_LAST_NS; ns *= 2) {
+        host->kick_after(host->opaque, ns);
+        if (c->ops->run(c, exit, e) < 0)
+            return CLOCK_FAILED;
+        if (exit->kind != EXIT_KICK)
+            return CLOCK_EXITED;
+        if (vcpu_cpl(vcpu) != 3)
+            return CLOCK_LATER;
+        if (fingerprint_changed(vcpu, pointed, changed))
+            break;
+    }
+    return CLOCK_CHOSEN;
+}
+
+/* Have the landmark hold what has changed since then. */
+static void probe_changed(struct clock *c, const struct pointed_words *pointed,
+                          struct landmark *landmark)
+{
+    uint64_t changed[LANDMARK_PROBES];
+    const unsigned count = fingerprint_changed(c->vcpu, pointed, changed);
+
+    fingerprint_probe_also(&c->vcpu->vm->memory, landmark, changed, count);
+}
+
 /* A place near the vCPU's, and what tells its passes apart. A CPU that is to be stopped only if it
  * waits is not stopped where no next pass is seen; `surely`: nor where one changes anything. */
 static enum clock_choice choose_in_loop(struct clock *c, const struct clock_host *host, bool surely,
+                                        const struct pointed_words *pointed,
                                         struct landmark *landmark, struct vcpu_exit *exit,
                                         struct err *e)
 {
@@ -195,12 +232,17 @@ static enum clock_choice choose_in_loop(struct clock *c, const struct clock_host
         return choice;
     choice = same_passes_look(c, host, landmark, patches_itself(host->hook, c->vcpu->regs->rip),
                               &pass, exit, e);
-    if (choice == CLOCK_LATER && !surely && !host->only_waiting) /* no loop, or a slow one */
-        return choose_near(c, host, landmark, exit, e);
+    if (choice == CLOCK_LATER && !surely && !host->only_waiting) { /* no loop, or a slow one */
+        choice = choose_near(c, host, landmark, exit, e);
+        if (choice == CLOCK_CHOSEN)
+            probe_changed(c, pointed, landmark);
+        return choice;
+    }
     if (choice != CLOCK_CHOSEN)
         return choice;
     if ((surely && !pass.waits) || !take(c->vcpu, host, SITE_MEMORY, landmark))
         return CLOCK_LATER;
+    probe_changed(c, pointed, landmark);
     fingerprint_probe_also(&c->vcpu->vm->memory, landmark, pass.changed_va, pass.changed);
     fingerprint_compare_also(&c->vcpu->vm->memory, landmark, pass.word, pass.words);
     return CLOCK_CHOSEN;
@@ -210,24 +252,35 @@ enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *ho
                                     struct landmark *landmark, struct vcpu_exit *exit,
                                     struct err *e)
 {
-    return choose_in_loop(c, host, false, landmark, exit, e);
+    const struct pointed_words nothing = {.count = 0};
+
+    return choose_in_loop(c, host, false, &nothing, landmark, exit, e);
 }
 
 static enum clock_choice choose(struct clock *c, const struct clock_host *host,
                                 struct landmark *landmark, struct vcpu_exit *exit, struct err *e)
 {
     struct vcpu *vcpu = c->vcpu;
+    struct pointed_words pointed = {.count = 0};
     enum clock_choice choice;
 
     if (host->only_waiting && !near_pause(vcpu, vcpu->regs->rip))
         return CLOCK_LATER;
+    if (vcpu_cpl(vcpu) == 3) {
+        choice = watch(c, host, &pointed, exit, e);
+        if (choice == CLOCK_FAILED || choice == CLOCK_EXITED)
+            return choice;
+        if (host->only_waiting && !near_pause(vcpu, vcpu->regs->rip))
+            return CLOCK_LATER;
+    }
     if (vcpu_cpl(vcpu) == 3 || host->hurry || is_waiting(vcpu, host, exit, &choice, e))
-        return choose_in_loop(c, host, false, landmark, exit, e);
+        return choose_in_loop(c, host, false, &pointed, landmark, exit, e);
     if (choice != CLOCK_LATER || host->only_waiting)
         return choice;
     /* It may call schedule() until another CPU is up. */
     if (patches_itself(host->hook, vcpu->regs->rip))
-        return host->maybe_loop ? choose_in_loop(c, host, true, landmark, exit, e) : CLOCK_LATER;
+        return host->maybe_loop ? choose_in_loop(c, host, true, &pointed, landmark, exit, e)
+                                : CLOCK_LATER;
     /* Where a function that is called rarely returns to, if one returns soon. */
     for (unsigned skip = 2; vcpu_cpl(vcpu) == 0; skip = 0) {
         choice = return_site_run(vcpu, host, skip, exit, e);

@@ -5,12 +5,15 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "mmu/digest.h"
 #include "mmu/walk.h"
 #include "vmm/insn.h"
 #include "vmm/vcpu_state.h"
 
 #define STACK_BELOW 128 /* the red zone of the System V ABI */
 #define STACK_ABOVE 384
+#define LINE_BYTES  64u /* of what a pointer points to */
+#define POINTERS    (REG_COUNT + STACK_ABOVE / 8)
 #define LOOK_AHEAD  24
 
 static uint64_t stack_digest(const struct guest_memory *m, uint64_t cr3, unsigned cpl, uint64_t rsp)
@@ -21,6 +24,88 @@ static uint64_t stack_digest(const struct guest_memory *m, uint64_t cr3, unsigne
     size_t n = walk_read(m, cr3, from, window, rsp + STACK_ABOVE - from);
 
     return XXH3_64bits(window, n);
+}
+
+/* The line that value points to, if it is a pointer to memory that this level may use. */
+static const uint8_t *line_at(const struct guest_memory *m, uint64_t cr3, unsigned cpl,
+                              uint64_t value)
+{
+    struct translation t;
+
+    if (!walk(m, cr3, value & ~(uint64_t)(LINE_BYTES - 1), &t) || (cpl == 3 && !t.user))
+        return NULL;
+    return guest_memory_at(m, t.gpa, LINE_BYTES);
+}
+
+/* The values in general registers but RSP, and on the stack. */
+static unsigned collect_pointers(const struct guest_memory *m, uint64_t cr3,
+                                 const struct kvm_regs *regs, uint64_t out[POINTERS])
+{
+    const uint64_t *value = (const uint64_t *)regs;
+    unsigned count = 0;
+
+    for (unsigned reg = 0; reg < REGISTER_RIP; reg++)
+        if (reg != REGISTER_RSP)
+            out[count++] = value[reg];
+    return count + (unsigned)(walk_read(m, cr3, regs->rsp, out + count, STACK_ABOVE) / 8);
+}
+
+static const uint8_t *page_of(const struct guest_memory *m, const uint8_t *line)
+{
+    return line - (size_t)(line - m->host) % PAGE_BYTES;
+}
+
+static uint64_t pointed_digest(const struct guest_memory *m, uint64_t cr3, unsigned cpl,
+                               const struct kvm_regs *regs)
+{
+    uint64_t pointer[POINTERS], words[LINE_BYTES / 8], digest = 0;
+    const unsigned count = collect_pointers(m, cr3, regs, pointer);
+
+    for (unsigned i = 0; i < count; i++) {
+        const uint8_t *line = line_at(m, cr3, cpl, pointer[i]);
+        if (!line)
+            continue;
+        memcpy(words, line, sizeof words);
+        if (cpl == 0 && page_looks_like_table(page_of(m, line)))
+            page_table_mask(words, LINE_BYTES / 8);
+        digest = XXH3_64bits_withSeed(words, sizeof words, digest);
+    }
+    return digest;
+}
+
+void fingerprint_look(struct vcpu *vcpu, struct pointed_words *out)
+{
+    const struct guest_memory *m = &vcpu->vm->memory;
+    uint64_t pointer[POINTERS];
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    const unsigned count = collect_pointers(m, sregs.cr3, vcpu->regs, pointer);
+    out->count = 0;
+    for (unsigned i = 0; i < count && out->count + LINE_BYTES / 8 <= POINTED_WORDS; i++) {
+        const uint8_t *line = line_at(m, sregs.cr3, sregs.ss.dpl, pointer[i]);
+        for (unsigned at = 0; line && at < LINE_BYTES; at += 8) {
+            struct memory_probe *word = &out->word[out->count++];
+            word->va = (pointer[i] & ~(uint64_t)(LINE_BYTES - 1)) + at;
+            memcpy(&word->value, line + at, sizeof word->value);
+        }
+    }
+}
+
+unsigned fingerprint_changed(struct vcpu *vcpu, const struct pointed_words *before,
+                             uint64_t va[LANDMARK_PROBES])
+{
+    unsigned count = 0;
+    struct kvm_sregs sregs;
+    uint64_t now;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    for (unsigned i = 0; i < before->count && count < LANDMARK_PROBES; i++)
+        if (walk_read(&vcpu->vm->memory, sregs.cr3, before->word[i].va, &now, sizeof now) ==
+                sizeof now &&
+            now != before->word[i].value)
+            va[count++] = before->word[i].va;
+    return count;
 }
 
 static void add_probe(const struct guest_memory *m, struct landmark *l, uint64_t va)
@@ -114,6 +199,7 @@ void fingerprint_take(struct vcpu *vcpu, const struct kvm_regs *regs, const stru
     out->ss = sregs->ss;
     out->fpu = vcpu_fpu_digest(vcpu);
     out->stack = stack_digest(m, out->cr3, out->cpl, regs->rsp);
+    out->pointed = pointed_digest(m, out->cr3, out->cpl, regs);
     take_probes(m, regs, sregs, out);
 }
 
@@ -167,5 +253,7 @@ enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_re
         return FINGERPRINT_MEMORY;
     if (stack_digest(m, l->cr3, l->cpl, now.rsp) != l->stack)
         return FINGERPRINT_STACK;
+    if (pointed_digest(m, l->cr3, l->cpl, &now) != l->pointed)
+        return FINGERPRINT_MEMORY;
     return vcpu_fpu_digest(vcpu) == l->fpu ? FINGERPRINT_EQUAL : FINGERPRINT_FPU;
 }

@@ -5,9 +5,11 @@
 #include "vmm/vcpu.h"
 
 /*
- * What tells two passes of the same instruction apart: registers, x87/SSE state, the stack, and the
- * memory that the code ahead works on. A loop whose counter lives in memory only has equal
- * registers at every pass.
+ * What tells two passes of the same instruction apart: registers, x87/SSE state, the stack, the
+ * memory that the code ahead works on, and what registers and stack point to. A loop whose counter
+ * lives in memory only has equal registers at every pass; a loop within a loop, whose own counter
+ * runs through the same values each time, has all of that equal but the last, where the outer
+ * loop's progress shows.
  */
 
 /* Describe the state at regs (those of the vCPU, or those in an exception frame of user code). */
@@ -22,6 +24,21 @@ void fingerprint_probe_also(const struct guest_memory *m, struct landmark *l, co
 /* ... and be told apart by all of these, in ascending order; at most LANDMARK_WORDS. */
 void fingerprint_compare_also(const struct guest_memory *m, struct landmark *l, const uint64_t *va,
                               unsigned count);
+
+/*
+ * Words in the lines that registers and stack point to, as they are now. Those that have changed a
+ * moment later, fingerprint_changed(), tell the passes of an outer loop apart, and can be compared
+ * inside the guest.
+ */
+#define POINTED_WORDS 256
+struct pointed_words {
+    unsigned count;
+    struct memory_probe word[POINTED_WORDS];
+};
+void fingerprint_look(struct vcpu *vcpu, struct pointed_words *out);
+/* How many, up to LANDMARK_PROBES. */
+unsigned fingerprint_changed(struct vcpu *vcpu, const struct pointed_words *before,
+                             uint64_t va[LANDMARK_PROBES]);
 
 /* What differs first between the vCPU, with these registers, and where the landmark was taken. */
 enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_regs *regs,

@@ -82,6 +82,7 @@ static void fill_landmark(struct landmark *l)
     l->cr3 = rnd() >> 30;
     l->fpu = rnd();
     l->stack = rnd();
+    l->pointed = rnd();
     l->counted = rnd() % 2;
     l->branches = l->counted ? rnd() >> rnd() % 64 : 0;
     for (unsigned i = 0; i < REG_COUNT; i++)
@@ -205,6 +206,7 @@ static void assert_same_event(const struct event *a, const struct event *b)
         assert_int_equal(a->landmark.cr3, b->landmark.cr3);
         assert_int_equal(a->landmark.fpu, b->landmark.fpu);
         assert_int_equal(a->landmark.stack, b->landmark.stack);
+        assert_int_equal(a->landmark.pointed, b->landmark.pointed);
         assert_memory_equal(&a->landmark.cs, &b->landmark.cs, sizeof a->landmark.cs);
         assert_memory_equal(&a->landmark.ss, &b->landmark.ss, sizeof a->landmark.ss);
         assert_int_equal(a->landmark.probes, b->landmark.probes);
