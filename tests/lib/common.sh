@@ -23,18 +23,18 @@ median() {
     sort -g | awk '{ v[NR] = $1 } END { if (NR) print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
 }
 
-# guests: the names of the sections of tests/guests/list.cfg; its head says what is in one.
+# guests: the names of the sections of tests/guests/list.cfg, or of $LIST; its head says what is in one.
 guests() {
-    sed -n 's/^\[\(.*\)\]$/\1/p' "$tree/tests/guests/list.cfg"
+    sed -n 's/^\[\(.*\)\]$/\1/p' "${LIST:-$tree/tests/guests/list.cfg}"
 }
 
-# setting GUEST KEY DEFAULT: what list.cfg says of a guest.
+# setting GUEST KEY DEFAULT: what the list says of a guest.
 setting() {
     local value
     value=$(awk -v section="[$1]" -v key="$2" '
         /^\[/ { inside = $0 == section }
         inside && $1 == key && $2 == "=" { sub(/^[^=]*= */, ""); print; exit }' \
-        "$tree/tests/guests/list.cfg")
+        "${LIST:-$tree/tests/guests/list.cfg}")
     echo "${value:-$3}"
 }
 

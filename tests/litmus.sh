@@ -1,0 +1,175 @@
+#!/bin/bash
+# litmus.sh [--tap] [N [PROGRAM...]]: N recordings (default 3) of each program of
+# guest-tools/litmus/list.cfg, or of those named, with each of its numbers of CPUs, in random turns
+# (--chaos; a seed each), and their replays, which must be identical and show the same output. One
+# line a recording, then a table of what came out. Exit status 1 when one diverged or came out as it
+# may not; those recordings are kept in build/failed. `SEED` is the first seed, `CPUS` the numbers of
+# CPUs, `SECONDS_MAX` bounds each step.
+#
+# --tap: N recordings of each program in all, its numbers of CPUs in turn; TAP, no table.
+#
+# All of it runs in one emulated host, where one is needed (tests/tools/in_host.c).
+set -u
+tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+. "$tree/tests/lib/common.sh"
+LIST=$tree/guest-tools/litmus/list.cfg
+
+# ---- inside: writes a line for each recording into the file `results` ----
+
+# one PROGRAM CPUS SEED: records and replays; sets $result to ok or to what went wrong.
+one() {
+    local status expect
+    local -a args
+    read -ra args <<<"$(setting "$1" args '--grace 1')"
+    rm -f run.* replay.*
+    bounded "$limit" "$DITTO" run --json -o run.ditto --memory 32M --cpus "$2" --chaos "$3" \
+        "${args[@]}" --append "cpus=$2 $(setting "$1" append '')" \
+        --kernel "$BUILD/litmus/$(setting "$1" file "$1").elf" >run.out 2>run.err </dev/null
+    status=$?
+    outcome=$(tr -d '\r' <run.out | sed -n 's/^litmus //p')
+    [ $status = 0 ] || { result="recording failed ($status): $(tail -n 1 run.err)" && return; }
+    # What was recorded is replayed in any case.
+    result=ok
+    expect=$(setting "$1" expect '[a-z0-9+-]* (passed|failed):.*')
+    grep -qxE "$expect" <<<"$outcome" || result="it says '$outcome', not '$expect'"
+    bounded "$limit" "$DITTO" replay --json run.ditto >replay.out 2>replay.err </dev/null
+    status=$?
+    case $status in
+    0) cmp -s run.out replay.out || result='the replay shows other output' ;;
+    3) result="DIVERGED: $(grep 'dittovm: the replay' replay.err)" ;;
+    124 | 137) result="the replay took more than $limit s" ;;
+    *) result="replay: status $status: $(tail -n 1 replay.err)" ;;
+    esac
+}
+
+# round PROGRAM CPUS: one more recording.
+round() {
+    number=$((number + 1))
+    one "$1" "$2" "$seed"
+    printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$1" "$2" "$seed" "$(json_field forced run.err)" "$result" \
+        "$outcome" >>results
+    if [ -n "$tap" ]; then
+        [ "$result" = ok ] || printf 'not '
+        echo "ok $number - litmus $1, $2 CPUs: $outcome"
+    else
+        printf '%4d %s CPUs, seed %-6d %5s forced  %s  %s\n' $number "$2" "$seed" \
+            "$(json_field forced run.err)" "$result" "${outcome:-$1}"
+    fi
+    if [ "$result" != ok ]; then
+        echo "# $result"
+        commented run.err replay.err
+        mv run.ditto "failed-litmus-$1-$2-$seed.ditto" 2>/dev/null
+    fi
+    seed=$((seed + 1))
+}
+
+if [ "${1:-}" = --inside ]; then
+    tap=$2 rounds=$3 seed=$4 limit=$5
+    shift 5
+    number=0
+    if [ -n "$tap" ]; then
+        echo "1..$(($# * rounds))"
+        for _ in $(seq "$rounds"); do
+            for program; do
+                read -ra cpus <<<"${CPUS:-$(setting "$program" cpus 2)}"
+                round "$program" "${cpus[$((number % ${#cpus[@]}))]}"
+            done
+        done
+        exit
+    fi
+    for program; do
+        for cpus in ${CPUS:-$(setting "$program" cpus 2)}; do
+            for _ in $(seq "$rounds"); do
+                round "$program" "$cpus"
+            done
+        done
+    done
+    exit
+fi
+
+# ---- outside ----
+
+# table: of the file `results`: for each program and number of CPUs, what came out and, for each of
+# its counts that was not always the same, the least and the most.
+table() {
+    echo
+    echo '| program | CPUs | recordings | identical | passed | failed | orders | forced | spread |'
+    echo '|---|---|---|---|---|---|---|---|---|'
+    awk -F'\t' '
+        function spread(row,    i, text) {
+            for (i = 1; i <= keys[row]; i++) {
+                name = key[row, i]
+                if (n[row, name] < total[row]) # it is 0 where it is not said
+                    least[row, name] = 0
+                if (least[row, name] != most[row, name])
+                    text = text (text ? ", " : "") name " " least[row, name] "-" most[row, name]
+            }
+            return text
+        }
+        {
+            row = $1 SUBSEP $2
+            if (!(row in total))
+                rows[++count] = row
+            total[row]++
+            identical[row] += $5 == "ok"
+            forced[row] += $4
+            fields = split($6, word, " ")
+            passed[row] += word[2] == "passed:"
+            failed[row] += word[2] == "failed:"
+            for (i = 3; i <= fields; i++) {
+                split(word[i], pair, "=")
+                if (pair[1] == "order") {
+                    orders[row] += !((row, pair[2]) in seen)
+                    seen[row, pair[2]] = 1
+                    continue
+                }
+                if (!((row, pair[1]) in n))
+                    key[row, ++keys[row]] = pair[1]
+                n[row, pair[1]]++
+                value = pair[2] + 0
+                if (n[row, pair[1]] == 1 || value < least[row, pair[1]])
+                    least[row, pair[1]] = value
+                if (n[row, pair[1]] == 1 || value > most[row, pair[1]])
+                    most[row, pair[1]] = value
+            }
+        }
+        END {
+            for (i = 1; i <= count; i++) {
+                row = rows[i]
+                split(row, part, SUBSEP)
+                printf "| %s | %s | %d | %d | %d | %d | %d | %.0f | %s |\n", part[1], part[2],
+                    total[row], identical[row], passed[row], failed[row], orders[row],
+                    forced[row] / total[row], spread(row)
+            }
+        }' results
+}
+
+tap=''
+[ "${1:-}" != --tap ] || { tap=1 && shift; }
+rounds=${1:-3}
+[ $# = 0 ] || shift
+if [ $# = 0 ]; then
+    # shellcheck disable=SC2046 # names are words
+    set -- $(guests)
+fi
+for program; do
+    [ -n "$(setting "$program" cpus '')" ] && continue
+    echo "litmus: list.cfg has no program '$program'" >&2
+    exit 2
+done
+work=$(mktemp -d "$BUILD/litmus-XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+[ -d "${DITTO_DATADIR:-}" ] || export DITTO_DATADIR=$BUILD/khost
+"$BUILD/tools/in_host" "$tree/tests/litmus.sh" --inside "$tap" "$rounds" "${SEED:-$((RANDOM + 1))}" \
+    "${SECONDS_MAX:-120}" "$@" || exit 1
+for recording in failed-*.ditto; do
+    keep_failed "$recording" "${recording#failed-}"
+done
+bad=$(awk -F'\t' '$5 != "ok"' results | wc -l)
+if [ -z "$tap" ]; then
+    table
+    echo "$(wc -l <results) recordings, $(grep -c $'\tDIVERGED' results) diverged," \
+        "$((bad - $(grep -c $'\tDIVERGED' results))) failed otherwise"
+fi
+[ "$bad" = 0 ]
