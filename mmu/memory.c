@@ -62,10 +62,19 @@ void guest_memory_destroy(struct guest_memory *m)
     m->fd = -1;
 }
 
+/* [at, at + len) are bytes of m->host. */
+static void *if_readable(const struct guest_memory *m, uint64_t at, uint64_t len)
+{
+    for (uint64_t page = at / PAGE_BYTES; m->readable && page * PAGE_BYTES < at + len; page++)
+        if (!m->readable[page])
+            return NULL;
+    return m->host + at;
+}
+
 void *guest_memory_at(const struct guest_memory *m, uint64_t gpa, uint64_t len)
 {
     if (gpa < m->low_size)
-        return len <= m->low_size - gpa ? m->host + gpa : NULL;
+        return len <= m->low_size - gpa ? if_readable(m, gpa, len) : NULL;
     if (gpa < MEMORY_HIGH_BASE)
         return NULL;
 
@@ -73,7 +82,7 @@ void *guest_memory_at(const struct guest_memory *m, uint64_t gpa, uint64_t len)
 
     if (offset >= m->high_size || len > m->high_size - offset)
         return NULL;
-    return m->host + m->low_size + offset;
+    return if_readable(m, m->low_size + offset, len);
 }
 
 bool guest_memory_touched(const struct guest_memory *m, uint64_t *start, uint64_t *end)

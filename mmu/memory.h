@@ -26,6 +26,9 @@ struct guest_memory {
     /* One bit a page: those that we wrote, and not the guest; see guest_memory_mark(). NULL: nobody
      * wants to know. Belongs to who set it. */
     uint64_t *marked;
+    /* One byte a page, not 0 where it may be looked at: what one vCPU of several that run at the
+     * same time may read (vmm/ownership.h). NULL: all of it. Belongs to who set it. */
+    const uint8_t *readable;
 };
 
 /* How much there can be: well within the 39 physical address bits of ditto-v1, the end of which is
@@ -41,7 +44,8 @@ int guest_memory_check(uint64_t size, struct err *e);
 int guest_memory_create(struct guest_memory *m, uint64_t size, struct err *e);
 void guest_memory_destroy(struct guest_memory *m);
 
-/* The host address of [gpa, gpa + len), or NULL unless every byte of it is RAM and contiguous. */
+/* The host address of [gpa, gpa + len), or NULL unless every byte of it is RAM, contiguous, and
+ * readable. */
 void *guest_memory_at(const struct guest_memory *m, uint64_t gpa, uint64_t len);
 
 /*

@@ -4,6 +4,7 @@
 
 #include "replay/symbols.h"
 #include "vmm/insn.h"
+#include "vmm/ownership.h"
 
 static const char *const exit_names[EXIT_SYNC_LAST + 1] = {
     [EXIT_PIO_IN] = "in",
@@ -19,6 +20,7 @@ static const char *const exit_names[EXIT_SYNC_LAST + 1] = {
     [EXIT_SHUTDOWN] = "triple fault",
     [EXIT_FORCED] = "forced point",
     [EXIT_CR8] = "cr8",
+    [EXIT_FAULT] = "page fault",
 };
 
 void sync_point_format(const struct sync_point *sync, char *text, size_t size)
@@ -40,6 +42,10 @@ void sync_point_format(const struct sync_point *sync, char *text, size_t size)
     case EXIT_RDMSR:
     case EXIT_WRMSR:
         snprintf(text, size, "%s %#llx", name, (unsigned long long)sync->at);
+        break;
+    case EXIT_FAULT:
+        snprintf(text, size, "%s %#llx, to %s", name, (unsigned long long)sync->at,
+                 sync->size == ACCESS_WRITE ? "write" : "read");
         break;
     default:
         snprintf(text, size, "%s", name ? name : "nothing");

@@ -21,6 +21,7 @@ static const char *const exit_names[] = {
     [EXIT_TRAP] = "#GP (RDTSC in a program, for one)",
     [EXIT_SHUTDOWN] = "triple fault",
     [EXIT_FORCED] = "forced point",
+    [EXIT_FAULT] = "another CPU has the page",
 };
 
 static void put_place(const struct timeline *t, struct bytes *out)

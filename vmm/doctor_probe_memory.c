@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "vmm/doctor_guest.h"
+#include "vmm/views.h"
 
 GUEST_CODE(micro_read, "mov 0x800000, %rax\n" GUEST_DONE);
 GUEST_CODE(micro_read_write, "mov 0x800000, %rax\n"
@@ -222,6 +223,26 @@ static void probe_write_protect(struct probe_outcome *o)
     userfaultfd_probe(false, o);
 }
 
+/* What --smp crew needs of a host, which is more than the two. */
+static void probe_ownership(struct probe_outcome *o)
+{
+    struct vm vm;
+    struct views views;
+    struct err e;
+
+    if (vm_create(&vm, MEMORY_MIN, &e) < 0) {
+        probe_says(o, PROBE_BROKEN, "%.200s", e.text);
+        return;
+    }
+    if (views_create(&views, &vm, 2, &e) < 0) {
+        probe_says(o, PROBE_MISSING, "%.200s", e.text);
+    } else {
+        probe_says(o, PROBE_OK, "a vCPU can be kept from a page of another one's");
+        views_destroy(&views);
+    }
+    vm_destroy(&vm);
+}
+
 static const char whole_memory[] = "every page is compared";
 static const char one_thread[] = "guests with several CPUs run them in turns on one thread";
 
@@ -230,5 +251,6 @@ const struct probe doctor_memory_probes[] = {
     {"dirty page ring", probe_dirty_ring, false, "the dirty page log does"},
     {"userfaultfd minor faults", probe_minor, false, one_thread},
     {"userfaultfd write protection", probe_write_protect, false, one_thread},
+    {"page ownership", probe_ownership, false, one_thread},
     {0},
 };

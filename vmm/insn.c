@@ -1,6 +1,7 @@
 #include "vmm/insn.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,17 +15,22 @@ size_t insn_read(struct vcpu *vcpu, uint64_t va, void *data, size_t len)
     return walk_read(&vcpu->vm->memory, sregs.cr3, va, data, len);
 }
 
+static ZydisDecoder the_decoder;
+
+static void make_decoder(void)
+{
+    ZyanStatus status =
+        ZydisDecoderInit(&the_decoder, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
+
+    assert(ZYAN_SUCCESS(status));
+}
+
 static const ZydisDecoder *decoder(void)
 {
-    static ZydisDecoder d;
-    static bool ready;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    if (!ready) {
-        ZyanStatus status = ZydisDecoderInit(&d, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
-        assert(ZYAN_SUCCESS(status));
-        ready = true;
-    }
-    return &d;
+    pthread_once(&once, make_decoder);
+    return &the_decoder;
 }
 
 bool insn_decode_bytes(uint64_t va, const uint8_t *bytes, size_t len, struct insn *out)

@@ -135,8 +135,10 @@ bool trace_is_current(const struct trace *t)
         const struct trace_page *page = &t->page[i];
         struct translation at;
         if (!walk(t->memory, t->root, page->va, &at) || at.gpa != page->gpa ||
-            !page_is_fit(t, &at) || (t->cpl == 3 && at.writable && !page->writable) ||
-            memcmp(guest_memory_at(t->memory, at.gpa, PAGE_BYTES), page->bytes, PAGE_BYTES))
+            !page_is_fit(t, &at) || (t->cpl == 3 && at.writable && !page->writable))
+            return false;
+        const void *now = guest_memory_at(t->memory, at.gpa, PAGE_BYTES);
+        if (!now || memcmp(now, page->bytes, PAGE_BYTES))
             return false;
     }
     return true;

@@ -9,6 +9,7 @@
 
 #include "vmm/cpuid.h"
 #include "vmm/insn.h"
+#include "vmm/ownership.h"
 
 #define APIC_BASE_ENABLED 0xfee00800ull
 #define APIC_BASE_BSP     (1ull << 8)
@@ -48,6 +49,8 @@ int vcpu_create(struct vcpu *vcpu, struct vm *vm, unsigned index, unsigned count
     }
     assert(index < MAX_VCPUS && !vm->vcpu[index]);
     vm->vcpu[index] = vcpu;
+    if (vm->whole)
+        vm->whole->vcpu[index] = vcpu;
     return 0;
 }
 
@@ -55,6 +58,8 @@ void vcpu_destroy(struct vcpu *vcpu)
 {
     if (vcpu->vm && vcpu->vm->vcpu[vcpu->index] == vcpu)
         vcpu->vm->vcpu[vcpu->index] = NULL;
+    if (vcpu->vm && vcpu->vm->whole && vcpu->vm->whole->vcpu[vcpu->index] == vcpu)
+        vcpu->vm->whole->vcpu[vcpu->index] = NULL;
     if (vcpu->run)
         munmap(vcpu->run, (size_t)vcpu->vm->run_size);
     if (vcpu->fd >= 0)
@@ -101,13 +106,39 @@ void vcpu_remove_debug_register(struct vcpu *vcpu, unsigned number)
     set_debug(vcpu, vcpu->stepping);
 }
 
+/* KVM_RUN; where vCPUs run at the same time also why it was interrupted: then fault->kind is
+ * EXIT_FAULT, else 0. */
+static int enter_guest(struct vcpu *vcpu, struct vcpu_exit *fault)
+{
+    struct ownership *o = vcpu->vm->ownership;
+    struct page_fault page;
+
+    *fault = (struct vcpu_exit){.kind = 0};
+    if (!o)
+        return ioctl(vcpu->fd, KVM_RUN, 0);
+    ownership_enter(o, vcpu->index);
+    int rc = ioctl(vcpu->fd, KVM_RUN, 0);
+    const int why = errno;
+    const enum ownership_stop stop = ownership_leave(o, vcpu->index, &page);
+    errno = why;
+    if (stop == OWNERSHIP_FAULT && rc < 0 && why == EINTR) {
+        fault->kind = EXIT_FAULT;
+        fault->at = guest_memory_gpa(&vcpu->vm->memory, page.page * PAGE_BYTES);
+        fault->size = page.access;
+    } else if (stop != OWNERSHIP_NOTHING) { /* KVM itself has touched it */
+        errno = ENOTSUP;
+        rc = -1;
+    }
+    return rc;
+}
+
 /*
  * AMD's VMRUN as emulated by QEMU does not reload the interrupt shadow, so a window can open one
  * instruction early, right behind STI; real hardware never shows this. One step from there brings
  * both kinds of host to the same instruction. An exit in that step replaces the window exit: it is
  * a sync point of its own, and the window stays wanted.
  */
-static int leave_sti_shadow(struct vcpu *vcpu)
+static int leave_sti_shadow(struct vcpu *vcpu, struct vcpu_exit *fault)
 {
     struct kvm_run *run = vcpu->run;
     uint8_t before;
@@ -116,9 +147,11 @@ static int leave_sti_shadow(struct vcpu *vcpu)
            insn_read(vcpu, vcpu->regs->rip - 1, &before, 1) == 1 && before == 0xfb) {
         run->request_interrupt_window = 0;
         set_debug(vcpu, true);
-        int rc = ioctl(vcpu->fd, KVM_RUN, 0);
+        int rc = enter_guest(vcpu, fault);
         set_debug(vcpu, vcpu->stepping);
         run->request_interrupt_window = 1;
+        if (fault->kind)
+            return 0;
         if (rc < 0) /* a kick got in first: nothing has run, the step is still to be done */ {
             if (errno != EINTR)
                 return -1;
@@ -195,26 +228,45 @@ static int classify(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
     }
 }
 
+static int cannot_run(const struct vcpu *vcpu, struct err *e)
+{
+    if (errno != ENOTSUP)
+        return err_set(e, STATUS_ERROR, "KVM_RUN: %s", strerror(errno));
+    return err_set(e, STATUS_ERROR,
+                   "the instruction at rip %#llx, of vCPU %u, is one that KVM does itself on memory "
+                   "of another vCPU, which --smp crew cannot do; give --smp uni",
+                   (unsigned long long)vcpu->regs->rip, vcpu->index);
+}
+
 int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
 {
     struct kvm_run *run = vcpu->run;
-    int rc = ioctl(vcpu->fd, KVM_RUN, 0);
+    struct vcpu_exit fault;
+    int rc = enter_guest(vcpu, &fault);
 
     /* A kick that comes in the last moment of a step is for the step after it. */
     if (rc < 0 || run->exit_reason != KVM_EXIT_DEBUG) {
         vcpu->kicked = false;
         run->immediate_exit = 0;
     }
+    if (fault.kind) {
+        *exit = fault;
+        return 0;
+    }
     if (rc < 0) {
         *exit = (struct vcpu_exit){.kind = EXIT_KICK};
         if (errno == EINTR || errno == EAGAIN)
             return 0;
         exit->kind = EXIT_FAILED;
-        return err_set(e, STATUS_ERROR, "KVM_RUN: %s", strerror(errno));
+        return cannot_run(vcpu, e);
     }
-    if (run->exit_reason == KVM_EXIT_IRQ_WINDOW_OPEN && leave_sti_shadow(vcpu) < 0) {
+    if (run->exit_reason == KVM_EXIT_IRQ_WINDOW_OPEN && leave_sti_shadow(vcpu, &fault) < 0) {
         exit->kind = EXIT_FAILED;
-        return err_set(e, STATUS_ERROR, "KVM_RUN: %s", strerror(errno));
+        return cannot_run(vcpu, e);
+    }
+    if (fault.kind) {
+        *exit = fault;
+        return 0;
     }
     return classify(vcpu, exit, e);
 }

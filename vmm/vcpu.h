@@ -29,11 +29,14 @@ enum exit_kind {
     EXIT_SHUTDOWN = 11, /* triple fault */
     EXIT_FORCED = 12,   /* a forced point; set by the clock, not by vcpu_run() */
     EXIT_CR8 = 13,      /* CR8 was lowered: see vcpu_cr8() */
-    EXIT_SYNC_LAST = EXIT_CR8,
+    /* The guest needs a page that the vCPU may not use, or not so (vmm/ownership.h), and has not
+     * done the instruction yet. at: GPA of the page; size: enum page_access, what it needs. */
+    EXIT_FAULT = 14,
+    EXIT_SYNC_LAST = EXIT_FAULT,
     /* Exits that the guest does not notice and a recording does not contain. */
     EXIT_KICK = 32, /* vcpu_kick() or a signal */
     EXIT_STEP = 33, /* one instruction was stepped, or a hardware breakpoint was hit */
-    EXIT_FAILED = 34,
+    EXIT_FAILED = 34, /* vcpu_run() returned -1 */
 };
 
 struct vcpu_exit {

@@ -12,6 +12,7 @@
 
 #include "vmm/msr.h"
 #include "vmm/annex.h"
+#include "vmm/ownership.h"
 #include "vmm/trace.h"
 
 int kvm_open(struct err *e)
@@ -61,7 +62,7 @@ static unsigned log_flag(const struct vm *vm)
 /* Low memory, in pieces; a slot that there is cannot change its size. */
 static int set_low_slots(struct vm *vm, bool there, struct err *e)
 {
-    uint8_t *host = vm->memory.host;
+    uint8_t *host = vm->mapping;
     uint64_t at = 0;
     int rc = 0;
 
@@ -85,7 +86,7 @@ static int set_high_slot(struct vm *vm, struct err *e)
     const struct guest_memory *m = &vm->memory;
 
     return m->high_size ? set_slot(vm, SLOT_HIGH, MEMORY_HIGH_BASE, m->high_size,
-                                   m->host + m->low_size, log_flag(vm), e)
+                                   vm->mapping + m->low_size, log_flag(vm), e)
                         : 0;
 }
 
@@ -157,11 +158,9 @@ static int configure(struct vm *vm, struct err *e)
     return set_low_slots(vm, true, e) < 0 ? -1 : set_high_slot(vm, e);
 }
 
-int vm_create_around(struct vm *vm, struct guest_memory *memory, struct err *e)
+/* Of a struct vm that is filled in but for what KVM knows of it. */
+static int create(struct vm *vm, struct err *e)
 {
-    *vm = (struct vm){.kvm_fd = -1, .fd = -1, .memory = *memory};
-    *memory = (struct guest_memory){.fd = -1};
-    vm->memory.marked = NULL;
     vm->kvm_fd = kvm_open(e);
     if (vm->kvm_fd < 0) {
         vm_destroy(vm);
@@ -179,6 +178,29 @@ int vm_create_around(struct vm *vm, struct guest_memory *memory, struct err *e)
         return -1;
     }
     return 0;
+}
+
+int vm_create_around(struct vm *vm, struct guest_memory *memory, struct err *e)
+{
+    *vm = (struct vm){.kvm_fd = -1, .fd = -1, .memory = *memory, .mapping = memory->host};
+    *memory = (struct guest_memory){.fd = -1};
+    vm->memory.marked = NULL;
+    return create(vm, e);
+}
+
+int vm_create_view(struct vm *vm, struct vm *whole, struct ownership *ownership, unsigned vcpu,
+                   struct err *e)
+{
+    *vm = (struct vm){
+        .kvm_fd = -1,
+        .fd = -1,
+        .memory = whole->memory,
+        .whole = whole,
+        .ownership = ownership,
+        .mapping = ownership_mapping(ownership, vcpu),
+    };
+    vm->memory.readable = ownership_table(ownership, vcpu);
+    return create(vm, e);
 }
 
 int vm_create(struct vm *vm, uint64_t memory_size, struct err *e)
@@ -200,7 +222,7 @@ void vm_destroy(struct vm *vm)
         close(vm->kvm_fd);
     trace_free(vm->trace);
     annex_free(vm->annex);
-    if (vm->memory.host)
+    if (vm->memory.host && !vm->whole)
         guest_memory_destroy(&vm->memory);
     *vm = (struct vm){.kvm_fd = -1, .fd = -1, .memory.fd = -1};
 }

@@ -8,6 +8,7 @@
 #define MAX_VCPUS        8u
 
 struct vcpu;
+struct ownership;
 
 /*
  * One KVM virtual machine on stock KVM, configured so that nothing reaches the guest behind our
@@ -18,7 +19,12 @@ struct vm {
     int kvm_fd, fd;
     long run_size; /* bytes of the mmap'ed struct kvm_run */
     struct guest_memory memory;
-    struct vcpu *vcpu[MAX_VCPUS];              /* by index; NULL: there is none */
+    /* Of a view (vm_create_view()): the VM whose memory it is, and who says which pages its vCPU
+     * may use; else NULL. */
+    struct vm *whole;
+    struct ownership *ownership;
+    uint8_t *mapping;                          /* memory as the guest uses it */
+    struct vcpu *vcpu[MAX_VCPUS];              /* by index, also of views; NULL: there is none */
     uint64_t protected_page[VM_PROTECTED_MAX]; /* GPAs, ascending; see vm_protect() */
     unsigned protected_pages;
     bool logs_writes;
@@ -34,6 +40,15 @@ int vm_create(struct vm *vm, uint64_t memory_size, struct err *e);
 /* The same around memory that there is already: it is taken over, also on failure, and *memory is
  * empty afterwards. */
 int vm_create_around(struct vm *vm, struct guest_memory *memory, struct err *e);
+
+/*
+ * A VM for vCPU number `vcpu` alone, one of several that run at the same time on the memory of
+ * `whole`, each of which may use what `ownership` lets it. Both must outlive it. Its `memory` shows
+ * what the vCPU may read and nothing else: what decides about the vCPU, in a recording and again in
+ * its replay, must not depend on what others are writing meanwhile.
+ */
+int vm_create_view(struct vm *vm, struct vm *whole, struct ownership *ownership, unsigned vcpu,
+                   struct err *e);
 
 /* Have KVM log which pages the guest writes, or stop that. Once on, vm_collect_writes() adds those
  * since the last call to a bitmap of vm_bitmap_words() words, one bit a page of memory.host. */
