@@ -292,6 +292,7 @@ void event_encode(struct bytes *out, struct event_codec *codec, const struct eve
         bytes_put_u8(out, event->cr8);
         break;
     case EVENT_NMI:
+    case EVENT_REST:
         break;
     case EVENT_WINDOW:
         bytes_put_u8(out, event->window);
@@ -351,6 +352,7 @@ bool event_decode(struct cursor *in, struct event_codec *codec, struct event *ev
             in->bad = true;
         break;
     case EVENT_NMI:
+    case EVENT_REST:
         break;
     case EVENT_WINDOW:
         event->window = cursor_u8(in) != 0;

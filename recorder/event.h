@@ -24,6 +24,18 @@
  * first, and the others stand at sync points of theirs, so that there is one count of them for the
  * machine.
  *
+ * Of vCPUs that run at the same time (--smp crew) the one that runs "now" is the one whose turn it
+ * is to be served: at its sync point, its events follow, and then it runs on, to its next exit, at
+ * which it waits for its next turn; unless an EVENT_REST says that it rests there. EVENT_SCHEDULE
+ * says whose turn it is. Their runs may overlap, but what one does shows to another only if that
+ * one's run began later, so that a replay may play the runs one after another, each as a whole, in
+ * the order of their beginnings. Where a run ends at a forced point has to be known when it begins,
+ * so these are not among the EVENTS but in streams by vCPU:
+ *
+ *   AHEAD         forced point              EVENT_FORCED of which the ordinal is how many sync points
+ *                                           this vCPU itself has had before; or an EVENT_REST: that
+ *                                           run has no end in the recording
+ *
  * All decoders treat their input as hostile: they return false on anything malformed and never
  * read or produce more than the limits below.
  */
@@ -118,7 +130,8 @@ enum event_kind {
     EVENT_START = 12,    /* it starts at vector << 12, as after INIT and STARTUP */
     EVENT_NMI = 13,      /* it gets an NMI */
     EVENT_CR8 = 14,      /* its CR8 was changed by way of its local APIC */
-    EVENT_LAST = EVENT_CR8,
+    EVENT_REST = 15,     /* of vCPUs that run at the same time: it does not run on from here */
+    EVENT_LAST = EVENT_REST,
 };
 
 enum end_reason {

@@ -34,6 +34,8 @@ struct recorder {
     struct sync_point last_sync[MAX_VCPUS]; /* codec memory */
     unsigned vcpu;                          /* that runs now */
     bool window[MAX_VCPUS];                 /* what each waits for */
+    uint64_t own_syncs[MAX_VCPUS];          /* its sync points so far */
+    struct event_codec ahead[MAX_VCPUS];
     uint64_t outputs;                       /* running digest */
     uint64_t epoch_ns;
     struct recorder_stats stats;
@@ -160,6 +162,7 @@ void recorder_sync(struct recorder *r, struct vcpu *vcpu, const struct vcpu_exit
     sync_encode(&r->scratch, &r->last_sync[vcpu->index], &sync);
     put(r, STREAM_SYNCS);
     r->ordinal++;
+    r->own_syncs[vcpu->index]++;
     r->stats.syncs++;
 }
 
@@ -278,6 +281,39 @@ void recorder_forced(struct recorder *r, const struct landmark *landmark)
         return;
     put_event(r, &event);
     r->stats.forced++;
+}
+
+static void put_ahead(struct recorder *r, unsigned vcpu, struct event *event)
+{
+    event->ordinal = r->own_syncs[vcpu];
+    event_encode(&r->scratch, &r->ahead[vcpu], event);
+    put(r, STREAM_AHEAD + vcpu);
+}
+
+void recorder_forced_ahead(struct recorder *r, unsigned vcpu, const struct landmark *landmark)
+{
+    struct event event = {.kind = EVENT_FORCED, .landmark = *landmark};
+
+    if (!r)
+        return;
+    put_ahead(r, vcpu, &event);
+    r->stats.forced++;
+}
+
+void recorder_rest(struct recorder *r)
+{
+    struct event event = {.kind = EVENT_REST};
+
+    if (r)
+        put_event(r, &event);
+}
+
+void recorder_endless(struct recorder *r, unsigned vcpu)
+{
+    struct event event = {.kind = EVENT_REST};
+
+    if (r)
+        put_ahead(r, vcpu, &event);
 }
 
 static int state_digest(struct recorder *r, struct vm *vm, struct state_digest *digest,

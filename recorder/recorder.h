@@ -83,6 +83,15 @@ void recorder_received(struct recorder *r, const uint8_t *data, size_t len);
 void recorder_access(struct recorder *r, const struct access *access);
 /* The vCPU was stopped at an arbitrary instruction; the recorder_sync() of it follows. */
 void recorder_forced(struct recorder *r, const struct landmark *landmark);
+/* ---- vCPUs that run at the same time (recorder/event.h) ---- */
+
+/* The same of this one of them, whose turn it is. */
+void recorder_forced_ahead(struct recorder *r, unsigned vcpu, const struct landmark *landmark);
+/* The one whose turn it is does not run on at its end. */
+void recorder_rest(struct recorder *r);
+/* The recording ends while this one runs. */
+void recorder_endless(struct recorder *r, unsigned vcpu);
+
 /* Have replay compare all memory and every vCPU's state here. */
 int recorder_digest(struct recorder *r, struct vm *vm, struct err *e);
 

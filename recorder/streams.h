@@ -15,6 +15,11 @@ enum stream_kind {
 /* Transitions of shared memory between vCPUs that run at the same time (recorder/access.h), in one
  * order for all. Empty where one vCPU runs at a time, as of now in every recording. */
 #define STREAM_ACCESSES 56
+
+/* AHEAD (recorder/event.h) of vCPU 0, 1, ... MAX_VCPUS - 1. Empty but in a recording of vCPUs that
+ * run at the same time. */
+#define STREAM_AHEAD 16
+
 /* What the machine had written to its disk before its first instruction here: for every such 4 KiB
  * the numbers of cluster and chunk (recorder/live_state.h). Empty for a machine that boots. Not
  * needed to replay. */
@@ -42,7 +47,8 @@ enum stream_kind {
  * varint(RIP), varint(CPL), varint(exits), varint(ns). Not needed to replay. */
 #define STREAM_LANDINGS 63
 
-_Static_assert(STREAM_KINDS <= STREAM_ACCESSES && STREAM_LANDINGS < STREAM_COUNT,
+_Static_assert(STREAM_KINDS <= STREAM_AHEAD && STREAM_AHEAD + 8 <= STREAM_ACCESSES &&
+                   STREAM_LANDINGS < STREAM_COUNT,
                "streams do not overlap");
 
 #endif

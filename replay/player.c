@@ -12,7 +12,7 @@
 #include "replay/player_inside.h"
 #include "vmm/vcpu_state.h"
 
-static int bad(const struct player *p, struct err *e, const char *what)
+int player_bad(const struct player *p, struct err *e, const char *what)
 {
     return err_set(e, STATUS_BAD_RECORDING, "%s is damaged: %s (at sync point %llu)",
                    recording_path(p->recording), what, (unsigned long long)p->ordinal);
@@ -37,7 +37,7 @@ uint32_t *player_image(struct player *p, struct err *e)
         if (stream_bad(in))
             rc = stream_error(in, e);
         else if (!page || chunk > CHUNK_MAX_ID)
-            rc = bad(p, e, "a page of its image lies outside memory");
+            rc = player_bad(p, e, "a page of its image lies outside memory");
         else
             image[(page - p->vm.memory.host) / PAGE_BYTES] = (uint32_t)chunk;
         gfn++;
@@ -82,21 +82,21 @@ static int load_state(struct player *p, struct err *e)
     for (unsigned i = 0; i < p->cpu_count && rc == 0; i++) {
         struct vcpu *vcpu = &p->cpus[i].vcpu;
         if (!vcpu_state_decode(&c, &state) || !vcpu_pending_decode(&c, &pending))
-            rc = bad(p, e, "it has no initial CPU state");
+            rc = player_bad(p, e, "it has no initial CPU state");
         else if (vcpu_state_set(vcpu, &state, e) < 0 || vcpu_pending_set(vcpu, &pending, e) < 0 ||
                  vcpu_complete(vcpu, e) < 0) /* for what KVM says in kvm_run about interrupts */
             rc = -1;
     }
     const uint8_t uart = cursor_u8(&c);
     if (rc == 0 && (c.bad || uart > 3))
-        rc = bad(p, e, "it has no initial UART state");
+        rc = player_bad(p, e, "it has no initial UART state");
     p->dlab = uart & 1;
     p->loopback = uart & 2;
     stream_close(in);
     return rc;
 }
 
-/* Also p->cpu_count. */
+/* Also p->cpu_count and p->parallel. */
 static int read_meta(struct player *p, uint64_t *memory_size, bool *counted, struct err *e)
 {
     size_t len;
@@ -109,7 +109,7 @@ static int read_meta(struct player *p, uint64_t *memory_size, bool *counted, str
     int rc = 0;
 
     if (!machine || memory <= 0 || !clock)
-        rc = bad(p, e, "its description of the machine is incomplete");
+        rc = player_bad(p, e, "its description of the machine is incomplete");
     else if (cpus < 1 || cpus > MAX_VCPUS)
         rc = err_set(e, STATUS_BAD_RECORDING, "%s has %lld CPUs; this dittovm replays up to %u",
                      recording_path(p->recording), (long long)cpus, MAX_VCPUS);
@@ -117,7 +117,9 @@ static int read_meta(struct player *p, uint64_t *memory_size, bool *counted, str
     if (rc == 0 && !ops)
         rc = err_set(e, STATUS_BAD_RECORDING, "%s was made with a clock that is not known: '%.32s'",
                      recording_path(p->recording), clock);
+    const char *smp = json_string_value(json_object_get(machine, "smp"));
     *counted = ops && ops->counts;
+    p->parallel = smp && !strcmp(smp, "crew") && cpus > 1;
     *memory_size = (uint64_t)memory;
     p->cpu_count = rc == 0 ? (unsigned)cpus : 0;
     json_decref(meta);
@@ -157,7 +159,7 @@ static int open_cpus(struct player *p, const struct clock_ops *clock, bool count
 {
     for (unsigned i = 0; i < p->cpu_count; i++) {
         struct player_cpu *cpu = &p->cpus[i];
-        if (vcpu_create(&cpu->vcpu, &p->vm, i, p->cpu_count, e) < 0 ||
+        if (vcpu_create(&cpu->vcpu, p->parallel ? &p->views.vm[i] : &p->vm, i, p->cpu_count, e) < 0 ||
             open_clock(p, cpu, clock, counted, e) < 0)
             return -1;
         stepper_init(&cpu->stepper, &cpu->vcpu);
@@ -175,9 +177,13 @@ static int open_machine(struct player *p, const struct clock_ops *clock, struct 
     p->chunks = chunk_source_open(p->recording, e);
     if (!p->chunks || read_meta(p, &memory, &counted, e) < 0 || open_streams(p, e) < 0)
         return -1;
-    if (vm_create(&p->vm, memory, e) < 0 || open_cpus(p, clock, counted, e) < 0)
+    if (vm_create(&p->vm, memory, e) < 0)
         return -1;
-    return load_image(p, e) < 0 || load_state(p, e) < 0 ? -1 : 0;
+    if (p->parallel && views_create(&p->views, &p->vm, p->cpu_count, e) < 0)
+        return -1;
+    if (open_cpus(p, clock, counted, e) < 0 || load_image(p, e) < 0 || load_state(p, e) < 0)
+        return -1;
+    return p->parallel ? player_crew_open(p, e) : 0;
 }
 
 int player_open(struct player *p, struct recording *recording, const struct clock_ops *clock,
@@ -204,7 +210,10 @@ void player_close(struct player *p)
     for (unsigned i = 0; i < MAX_VCPUS; i++) {
         clock_close(&p->cpus[i].clock);
         vcpu_destroy(&p->cpus[i].vcpu);
+        if (p->cpus[i].ahead)
+            stream_close(p->cpus[i].ahead);
     }
+    views_destroy(&p->views);
     vm_destroy(&p->vm);
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
         if (p->stream[kind])
@@ -264,7 +273,7 @@ int player_fetch(struct player *p, struct err *e)
     struct cursor c = cursor_of(data, got);
     p->codec_before = p->codec;
     if (!event_decode(&c, &p->codec, &p->next) || p->next.ordinal < p->ordinal)
-        return bad(p, e, "an event makes no sense");
+        return player_bad(p, e, "an event makes no sense");
     p->has_next = true;
     p->next_bytes = got - cursor_left(&c);
     p->stats.events++;
@@ -286,7 +295,7 @@ static int dma_write(struct player *p, const struct dma_transfer *dma, struct er
     uint8_t page[PAGE_BYTES];
 
     if (!to)
-        return bad(p, e, "a device writes outside memory");
+        return player_bad(p, e, "a device writes outside memory");
     guest_memory_mark(&p->vm.memory, to, dma->len);
     if (dma->len <= DMA_INLINE_MAX) {
         memcpy(to, dma->data, dma->len);
@@ -298,7 +307,7 @@ static int dma_write(struct player *p, const struct dma_transfer *dma, struct er
         if (chunk_read(p->chunks, dma->chunks[at / PAGE_BYTES], page, &len, e) < 0)
             return -1;
         if (len < n)
-            return bad(p, e, "a device's data is incomplete");
+            return player_bad(p, e, "a device's data is incomplete");
         memcpy(to + at, page, n);
     }
     return 0;
@@ -337,7 +346,7 @@ static enum clock_landing find_landmark(struct player *p, const struct landmark 
     return ops->land(clock, landmark, exit, &p->interrupted, e);
 }
 
-static int land(struct player *p, const struct landmark *landmark, struct err *e)
+int player_land(struct player *p, const struct landmark *landmark, struct err *e)
 {
     struct vcpu_exit exit;
     struct landing cost = {
@@ -353,8 +362,7 @@ static int land(struct player *p, const struct landmark *landmark, struct err *e
         cost.exits = p->cpu->clock.stats.exits - cost.exits;
         cost.ns = host_now_ns() - cost.ns;
         landing_log_add(&p->landings, &cost);
-        exit = (struct vcpu_exit){.kind = EXIT_FORCED};
-        return player_check(p, &exit, e);
+        return 1;
     case LAND_MISSED:
         p->status = PLAYER_DIVERGED;
         p->divergence.kind = DIVERGED_MISSED;
@@ -377,11 +385,19 @@ static int land(struct player *p, const struct landmark *landmark, struct err *e
     return -1;
 }
 
+static int land(struct player *p, const struct landmark *landmark, struct err *e)
+{
+    const struct vcpu_exit forced = {.kind = EXIT_FORCED};
+    const int landed = player_land(p, landmark, e);
+
+    return landed > 0 ? player_check(p, &forced, e) : landed;
+}
+
 /* It is another vCPU's turn; the same as schedule_switch() of a live machine. */
 static int schedule(struct player *p, unsigned index, struct err *e)
 {
     if (index >= p->cpu_count)
-        return bad(p, e, "a CPU runs that there is not");
+        return player_bad(p, e, "a CPU runs that there is not");
     if (vcpu_complete(&p->cpu->vcpu, e) < 0)
         return -1;
     player_set_cpu(p, index);
@@ -407,6 +423,9 @@ int player_apply(struct player *p, const struct event *event, struct err *e)
         return schedule(p, event->vcpu, e);
     case EVENT_START:
         return vcpu_start(&p->cpu->vcpu, event->vector, e);
+    case EVENT_REST:
+        p->cpu->rests = true;
+        return 0;
     case EVENT_NMI:
         vcpu_inject_nmi(&p->cpu->vcpu);
         return 0;
@@ -418,7 +437,7 @@ int player_apply(struct player *p, const struct event *event, struct err *e)
     case EVENT_DMA_READ:
         from = guest_memory_at(&p->vm.memory, event->dma.gpa, event->dma.len);
         if (!from)
-            return bad(p, e, "a device reads outside memory");
+            return player_bad(p, e, "a device reads outside memory");
         p->outputs = output_fold(p->outputs, event->dma.gpa, from, event->dma.len);
         return 0;
     case EVENT_HOOK:
@@ -436,7 +455,7 @@ int player_apply(struct player *p, const struct event *event, struct err *e)
         p->reason = event->end.reason;
         return event->end.has_digest ? compare_digest(p, &event->end.digest, e) : 0;
     }
-    return bad(p, e, "an event is of no known kind");
+    return player_bad(p, e, "an event is of no known kind");
 }
 
 /* Everything that happened between the sync point we stand at and the guest's next instruction. 1:
@@ -474,7 +493,7 @@ int player_check(struct player *p, const struct vcpu_exit *exit, struct err *e)
         return stream_error(in, e);
     struct cursor c = cursor_of(data, available);
     if (!sync_decode(&c, &cpu->last_sync, &expected))
-        return bad(p, e, "a sync point makes no sense");
+        return player_bad(p, e, "a sync point makes no sense");
     stream_skip(in, available - cursor_left(&c));
     if (exit_is_output(exit))
         p->outputs =
@@ -614,7 +633,7 @@ void player_pass(struct player *p)
 }
 
 /* To the next exit of the guest's own; or the status becomes another one. */
-static int run_to_exit(struct player *p, struct vcpu_exit *exit, struct err *e)
+int player_run_to_exit(struct player *p, struct vcpu_exit *exit, struct err *e)
 {
     static const enum player_status status_of[] = {
         [BREAKPOINT_HIT] = PLAYER_BREAK,
@@ -660,7 +679,7 @@ static int run_to_next_sync(struct player *p, struct err *e)
 {
     struct vcpu_exit exit;
 
-    if (run_to_exit(p, &exit, e) < 0)
+    if (player_run_to_exit(p, &exit, e) < 0)
         return -1;
     return p->status == PLAYER_RUNNING ? player_take_exit(p, &exit, e) : 0;
 }
@@ -670,6 +689,8 @@ int player_run(struct player *p, uint64_t until, struct err *e)
     player_settle(p);
     if (p->status == PLAYER_STOPPED || p->status == PLAYER_BREAK)
         p->status = PLAYER_RUNNING;
+    if (p->parallel)
+        return player_crew_run(p, until, e);
     while (p->status == PLAYER_RUNNING) {
         if (p->pause && *p->pause) {
             p->status = PLAYER_STOPPED;
@@ -686,7 +707,7 @@ int player_run(struct player *p, uint64_t until, struct err *e)
             continue;
         if (!stream_left(p->stream[STREAM_SYNCS])) {
             if (recording_complete(p->recording))
-                return bad(p, e, "it stops without an end");
+                return player_bad(p, e, "it stops without an end");
             p->status = PLAYER_CUT;
         } else if (run_to_next_sync(p, e) < 0) {
             return -1;

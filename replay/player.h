@@ -16,6 +16,7 @@
 #include "vmm/clock.h"
 #include "vmm/stepper.h"
 #include "vmm/vcpu_state.h"
+#include "vmm/views.h"
 
 /*
  * Plays a recording: a machine of CPU and memory only. There is no device model; every input comes
@@ -60,6 +61,16 @@ struct player_cpu {
     struct clock clock;
     struct stepper stepper;      /* open between player_step()s */
     struct sync_point last_sync; /* codec memory */
+    /* Of vCPUs that ran at the same time: */
+    struct stream_reader *ahead; /* its AHEAD stream */
+    struct event_codec ahead_codec;
+    struct event next_ahead;
+    bool has_ahead;
+    uint64_t syncs;         /* its own sync points so far */
+    uint64_t known_syncs;   /* ... and in the recording, if that was cut short */
+    bool rests;             /* it does not run before its next turn */
+    bool waits;             /* it has come to an exit, and waits for its next turn */
+    struct vcpu_exit exit;  /* that one */
 };
 
 /*
@@ -79,6 +90,8 @@ struct player_follower {
 struct player {
     struct recording *recording;
     struct vm vm;
+    bool parallel; /* its vCPUs ran at the same time (player_crew.c): they have VMs of their own */
+    struct views views;
     struct player_cpu cpus[MAX_VCPUS];
     unsigned cpu_count;
     struct player_cpu *cpu;   /* the one that runs now; the others stand at sync points of theirs */

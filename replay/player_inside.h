@@ -3,7 +3,7 @@
 
 #include "replay/player.h"
 
-/* Inside of the player: player.c, player_step.c and player_mark.c. */
+/* Inside of the player: player.c, player_crew.c, player_step.c and player_mark.c. */
 
 /* Have the next event in p->next, if there is one (p->has_next). */
 int player_fetch(struct player *p, struct err *e);
@@ -13,6 +13,16 @@ void player_consume(struct player *p);
 int player_check(struct player *p, const struct vcpu_exit *exit, struct err *e);
 /* An exit of the guest's: compare it, and give the guest what it asked for. */
 int player_take_exit(struct player *p, struct vcpu_exit *exit, struct err *e);
+/* To the next exit of the guest's own; or the status becomes another one. */
+int player_run_to_exit(struct player *p, struct vcpu_exit *exit, struct err *e);
+/* To a forced point, which is still to be compared: 1. 0: the status is another one. */
+int player_land(struct player *p, const struct landmark *landmark, struct err *e);
+/* "... is damaged"; returns -1. */
+int player_bad(const struct player *p, struct err *e, const char *what);
+/* Of a recording of vCPUs that ran at the same time: when everything is loaded; the rest of
+ * player_run(). */
+int player_crew_open(struct player *p, struct err *e);
+int player_crew_run(struct player *p, uint64_t until, struct err *e);
 /* The CPU that runs from here on. */
 void player_set_cpu(struct player *p, unsigned index);
 /* The end of stepping, before anything else is done with the vCPU. */

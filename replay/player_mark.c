@@ -19,6 +19,11 @@ static int mark_cpu(struct player_cpu *cpu, struct cpu_mark *mark, struct err *e
 
 int player_mark(struct player *p, struct player_mark *mark, struct err *e)
 {
+    if (p->parallel)
+        return err_set(e, STATUS_ERROR,
+                       "%s was recorded with --smp crew: for now it can be replayed and verified, "
+                       "but not debugged or given snapshots",
+                       recording_path(p->recording));
     player_settle(p);
     *mark = (struct player_mark){
         .cpu_count = p->cpu_count,

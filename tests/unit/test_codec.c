@@ -128,6 +128,7 @@ static void random_event(struct event *e, const uint8_t *data)
         e->cr8 = rnd() % 16;
         break;
     case EVENT_NMI:
+    case EVENT_REST:
         break;
     case EVENT_WINDOW:
         e->window = rnd() % 2;
@@ -181,6 +182,7 @@ static void assert_same_event(const struct event *a, const struct event *b)
         assert_int_equal(a->cr8, b->cr8);
         break;
     case EVENT_NMI:
+    case EVENT_REST:
         break;
     case EVENT_WINDOW:
         assert_int_equal(a->window, b->window);
