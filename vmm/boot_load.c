@@ -10,9 +10,9 @@
 /* Guest-physical addresses of what only the first instructions of the kernel need. */
 #define GDT_AT          0x1000u
 #define ZERO_PAGE_AT    0x2000u
-#define PML4_AT         0x3000u
-#define PDPT_AT         0x4000u
-#define PD_AT           0x5000u /* four pages: 4 GiB in 2 MiB pages */
+#define PML4_AT         0x10000u
+#define PDPT_AT         0x11000u
+#define PD_AT           0x12000u /* four pages: 4 GiB in 2 MiB pages */
 #define STACK_TOP       0xa000u
 #define COMMAND_LINE_AT 0x20000u
 

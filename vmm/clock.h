@@ -58,6 +58,7 @@ struct clock_host {
     bool for_others;   /* the stop is for the sake of another CPU: interrupts may be off there */
     bool maybe_loop;   /* look whether it is in a loop that waits for something */
     bool only_waiting; /* ... and is wanted only if this one waits for it */
+    bool quietly;      /* other CPUs run the same code at this moment: no byte of ours is put there */
 };
 
 /* Whether a forced point may be where the vCPU stands, by what it waits for. */

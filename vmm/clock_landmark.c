@@ -109,6 +109,8 @@ static enum clock_choice choose_near(struct clock *c, const struct clock_host *h
                 return exit->kind == EXIT_KICK ? CLOCK_LATER : CLOCK_EXITED;
             continue;
         }
+        if ((insn.info.attributes & REPEATED) && host->quietly)
+            return CLOCK_LATER;
         if (insn.info.attributes & REPEATED) {
             enum clock_choice behind =
                 return_site_run_to(vcpu, host, insn.va + insn.info.length, RUN_TO_NS, exit, e);
@@ -230,8 +232,8 @@ static enum clock_choice choose_in_loop(struct clock *c, const struct clock_host
 
     if (choice != CLOCK_CHOSEN)
         return choice;
-    choice = same_passes_look(c, host, landmark, patches_itself(host->hook, c->vcpu->regs->rip),
-                              &pass, exit, e);
+    const bool quietly = host->quietly || patches_itself(host->hook, c->vcpu->regs->rip);
+    choice = same_passes_look(c, host, landmark, quietly, &pass, exit, e);
     if (choice == CLOCK_LATER && !surely && !host->only_waiting) { /* no loop, or a slow one */
         choice = choose_near(c, host, landmark, exit, e);
         if (choice == CLOCK_CHOSEN)
@@ -266,6 +268,8 @@ static enum clock_choice choose(struct clock *c, const struct clock_host *host,
 
     if (host->only_waiting && !near_pause(vcpu, vcpu->regs->rip))
         return CLOCK_LATER;
+    if (host->quietly)
+        return choose_in_loop(c, host, false, &pointed, landmark, exit, e);
     if (vcpu_cpl(vcpu) == 3) {
         choice = watch(c, host, &pointed, exit, e);
         if (choice == CLOCK_FAILED || choice == CLOCK_EXITED)

@@ -135,6 +135,7 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
         .memory = o->memory,
         .cpus = (unsigned)o->cpus,
         .chaos = o->chaos,
+        .parallel = o->crew && o->cpus > 1,
         .kernel = s->kernel,
         .kernel_len = s->kernel_len,
         .initrd = s->initrd,

@@ -142,6 +142,8 @@ char *description_of_boot(const struct run_options *o, const struct run_sources 
         s->description, "kernel", boot->version, "command_line", s->command_line, "rdtsc_patched",
         (int)boot->rdtsc_patched, "code", describe_code(m), "time", (json_int_t)time(NULL));
 
+    if (description && m->config.parallel)
+        json_object_set_new(json_object_get(description, "machine"), "smp", json_string("crew"));
     if (description && s->disk) {
         json_t *disk = describe_disk(o->disk, s->disk);
         if (!disk) {

@@ -9,6 +9,7 @@
 #include "recorder/symbols.h"
 #include "vmm/boot.h"
 #include "vmm/boot_elf.h"
+#include "vmm/crew.h"
 #include "vmm/kallsyms.h"
 #include "vmm/rdtsc_sites.h"
 #include "vmm/schedule.h"
@@ -238,7 +239,8 @@ static int create_cpus(struct machine *m, struct err *e)
     for (unsigned i = 0; i < m->config.cpus; i++) {
         struct machine_cpu *cpu = &m->cpus[i];
         cpu->state = i ? CPU_STOPPED : CPU_RUNS;
-        if (vcpu_create(&cpu->vcpu, &m->vm, i, m->config.cpus, e) < 0 ||
+        struct vm *vm = m->config.parallel ? &m->views.vm[i] : &m->vm;
+        if (vcpu_create(&cpu->vcpu, vm, i, m->config.cpus, e) < 0 ||
             clock_open(&cpu->clock, m->config.clock, &cpu->vcpu, &m->hook, e) < 0)
             return -1;
     }
@@ -262,6 +264,13 @@ static void begin(struct machine *m, const struct machine_config *config, struct
 /* vCPUs, clocks and devices, once there is a VM. */
 static int equip(struct machine *m, struct err *e)
 {
+    if (m->config.parallel) {
+        if (views_create(&m->views, &m->vm, m->config.cpus, e) < 0)
+            return -1;
+        m->crew = crew_create(m, e);
+        if (!m->crew)
+            return -1;
+    }
     return create_cpus(m, e) < 0 ? -1 : make_devices(m, e);
 }
 
@@ -329,6 +338,8 @@ void machine_destroy(struct machine *m)
         clock_close(&m->cpus[i].clock);
         vcpu_destroy(&m->cpus[i].vcpu);
     }
+    crew_destroy(m->crew);
+    views_destroy(&m->views);
     vm_destroy(&m->vm);
 }
 

@@ -12,7 +12,7 @@
 #include "vmm/clock.h"
 #include "vmm/console.h"
 #include "vmm/pc.h"
-#include "vmm/vm.h"
+#include "vmm/views.h"
 
 /*
  * A live machine: CPU, memory and devices, running plainly or recorded. (A replayed machine is
@@ -21,6 +21,7 @@
 struct machine_config {
     uint64_t memory; /* bytes */
     unsigned cpus;   /* 1 to MAX_VCPUS */
+    bool parallel;   /* several CPUs run at the same time (vmm/crew.h); there is no disk */
     uint64_t chaos;  /* seed of random turns of several CPUs; 0: fair ones */
     const void *kernel, *initrd;
     size_t kernel_len, initrd_len;
@@ -75,9 +76,13 @@ struct schedule {
     uint64_t interrupted_turn_ns, interrupted_quantum_ns;
 };
 
+struct crew;
+
 struct machine {
     struct machine_config config;
     struct vm vm;
+    struct views views; /* of CPUs that run at the same time; */
+    struct crew *crew;  /* how they do; else NULL */
     struct machine_cpu cpus[MAX_VCPUS];
     struct machine_cpu *cpu; /* whose turn it is: the others stand at sync points of theirs */
     struct schedule schedule;

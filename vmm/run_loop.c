@@ -15,10 +15,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "vmm/crew.h"
 #include "vmm/msr.h"
+#include "vmm/run_loop.h"
 #include "vmm/schedule.h"
 
-#define KICK_SIGNAL SIGUSR1
 /* How long the guest runs on when no forced point could be chosen where it stood: twice as long
  * each time, so that a guest that stands in a long REP MOVS gets on even where an exit is
  * expensive. */
@@ -63,20 +64,18 @@ static void on_kick(int signal)
 void machine_stop(struct machine *m)
 {
     atomic_store(&stop_wanted, true);
-    vcpu_kick(&m->cpu->vcpu);
+    if (m->crew)
+        crew_ring(m->crew);
+    else
+        vcpu_kick(&m->cpu->vcpu);
 }
 
-static uint64_t device_now(struct machine *m)
+bool machine_stop_wanted(void)
 {
-    return host_now_ns() - m->start_ns;
+    return atomic_load(&stop_wanted);
 }
 
 /* ---- time ---- */
-
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* The console's thread has input: bring the vCPU thread out of the guest or out of its sleep. */
 static void kick_thread(void *opaque)
@@ -137,8 +136,7 @@ static void feed_console(struct machine *m)
     console_consume(m->console, n);
 }
 
-/* Everything the outside world does to the devices by now. Returns their next deadline. */
-static uint64_t update_devices(struct machine *m, uint64_t now)
+uint64_t update_devices(struct machine *m, uint64_t now)
 {
     uint64_t deadline = pc_deadline(&m->pc, now);
 
@@ -172,7 +170,7 @@ static void install_hook(struct machine *m)
     recorder_hook(m->recorder, &m->hook);
 }
 
-static void deliver(struct machine *m)
+void deliver(struct machine *m)
 {
     struct machine_cpu *cpu = m->cpu;
     bool pending = pc_irq_pending(&m->pc, cpu->vcpu.index);
@@ -288,7 +286,7 @@ static void wait_for_interrupt(struct machine *m)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-static void handle_sync(struct machine *m, struct vcpu_exit *exit)
+void handle_sync(struct machine *m, struct vcpu_exit *exit)
 {
     struct lapic *lapic = pc_lapic(&m->pc, m->cpu->vcpu.index);
     struct exception_frame frame;
@@ -554,8 +552,7 @@ static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
     return recorder_epoch(m->recorder, now, e);
 }
 
-/* A prompt has no line end: what is held back is shown after a moment. */
-static uint64_t show_output(struct machine *m, uint64_t now, uint64_t wake)
+uint64_t show_output(struct machine *m, uint64_t now, uint64_t wake)
 {
     if (m->output_ns && now >= m->output_ns)
         console_flush(m->console);
@@ -607,6 +604,8 @@ int machine_run(struct machine *m, enum end_reason *reason, struct err *e)
 {
     int rc = 0;
 
+    if (m->crew)
+        return crew_run(m, reason, e);
     if (timer_start(m, e) < 0)
         return -1;
     m->kick_target = (struct kick_target){getpid(), (pid_t)syscall(SYS_gettid)};

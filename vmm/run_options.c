@@ -45,9 +45,11 @@ const char run_help[] =
     "      --initrd FILE      its initrd\n"
     "      --append TEXT      more kernel command line\n"
     "      --cpus N           number of CPUs, 1 to 8 (default 1)\n"
-    "      --smp uni          how several CPUs are recorded: uni (default), they take turns on "
+    "      --smp MODE         how several CPUs are recorded: uni (default), they take turns on "
     "one\n"
-    "                         thread\n"
+    "                         thread; crew, they run at the same time (for small guests without "
+    "a\n"
+    "                         disk so far)\n"
     "      --chaos SEED       with several CPUs, random turns, so that races show sooner\n"
     "      --clock NAME       how instructions are found again: auto (default), pmu, landmark or "
     "step\n"
@@ -156,8 +158,9 @@ static int parse_one(struct run_options *o, int option, char **argv, struct err 
             return err_set(e, STATUS_USAGE, "--cpus takes 1 to %u, not '%s'", MAX_VCPUS, optarg);
         return 0;
     case OPT_SMP:
-        if (strcmp(optarg, "uni") != 0)
-            return err_set(e, STATUS_USAGE, "--smp takes uni, not '%s'", optarg);
+        o->crew = strcmp(optarg, "crew") == 0;
+        if (!o->crew && strcmp(optarg, "uni") != 0)
+            return err_set(e, STATUS_USAGE, "--smp takes uni or crew, not '%s'", optarg);
         return 0;
     case OPT_CHAOS:
         if (parse_number(optarg, UINT64_MAX, &o->chaos) < 0 || !o->chaos)
@@ -219,6 +222,20 @@ static int default_recording(struct run_options *o, struct err *e)
     return 0;
 }
 
+/* What --smp crew cannot do. */
+static int check_crew(struct run_options *o, struct err *e)
+{
+    if (o->chaos)
+        return err_set(e, STATUS_USAGE, "run: --chaos is for CPUs that take turns (--smp uni)");
+    if (o->disk || o->checkpoint_s)
+        return err_set(e, STATUS_USAGE, "run: --smp crew cannot have %s yet; give --smp uni",
+                       o->disk ? "a disk" : "--checkpoint-every");
+    if (o->clock && o->clock != &clock_landmark)
+        return err_set(e, STATUS_USAGE, "run: --smp crew goes with --clock landmark");
+    o->clock = &clock_landmark;
+    return 0;
+}
+
 int run_options_parse(struct run_options *o, int argc, char **argv, struct err *e)
 {
     int option;
@@ -245,6 +262,8 @@ int run_options_parse(struct run_options *o, int argc, char **argv, struct err *
     if (!o->disk && !o->kernel && !o->from.path[0])
         return err_set(e, STATUS_USAGE,
                        "run: give a disk image or --kernel (see dittovm run --help)");
+    if (o->crew && check_crew(o, e) < 0)
+        return -1;
     if (o->initrd && !o->kernel)
         return err_set(e, STATUS_USAGE, "run: --initrd goes with --kernel");
     if (o->check_disk && !o->from.path[0])

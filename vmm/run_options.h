@@ -18,6 +18,7 @@ struct run_options {
     struct snapshot_place from;
     uint64_t memory;      /* bytes */
     uint64_t cpus, chaos; /* chaos: seed, 0: none */
+    bool crew;            /* several CPUs run at the same time */
     uint64_t grace_ms, digest_s, checkpoint_s;
     const struct clock_ops *clock; /* NULL: the best one that this host has */
 };

@@ -192,7 +192,11 @@ enum clock_choice same_passes_look(struct clock *c, const struct clock_host *hos
 {
     struct vcpu *vcpu = c->vcpu;
     const bool steps_only = c->ops->steps_only;
-    const unsigned steps = quietly ? QUIET_PASS : steps_only ? LONG_PASS : SHORT_PASS;
+    const bool brief = host->quietly && host->only_waiting; /* it is looked often */
+    const unsigned steps = brief        ? SHORT_PASS
+                           : quietly    ? QUIET_PASS
+                           : steps_only ? LONG_PASS
+                                        : SHORT_PASS;
 
     *pass = (struct loop_pass){.waits = false};
     enum clock_choice choice = follow(c, l, steps, pass, exit, e);

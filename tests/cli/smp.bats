@@ -52,8 +52,8 @@ load helper
 @test "a machine has 1 to 8 CPUs, which take turns" {
     ditto 2 run --cpus 9 --kernel "$HELLO_ELF"
     one_error 'takes 1 to 8'
-    ditto 2 run --smp crew --kernel "$HELLO_ELF"
-    one_error 'takes uni'
+    ditto 2 run --smp many --kernel "$HELLO_ELF"
+    one_error 'takes uni or crew'
     ditto 2 run --chaos 0 --kernel "$HELLO_ELF"
     one_error 'from 1 on'
 }

@@ -1,0 +1,88 @@
+/* Who gets which page when. */
+#include "vmm/crew_inside.h"
+#include "vmm/run_loop.h"
+
+/* How long a CPU may run on without having to give up a page that it wants itself, if others wait:
+ * of its own time in the guest. */
+#define QUANTUM_NS 20000000ull
+
+bool crew_wants_page(const struct member *c)
+{
+    return c->arrived && c->exit.kind == EXIT_FAULT;
+}
+
+static bool conflict(const struct member *c, const struct member *other)
+{
+    return c != other && (c->new_tables || ownership_conflict(c->crew->machine->views.ownership,
+                                                              other->index, &c->fault));
+}
+
+/* Whether what it wants takes the token: another CPU, which does not rest, has it. For page tables
+ * to be shared all others have to stand. */
+static bool needs_token(const struct member *c)
+{
+    for (unsigned i = 0; i < c->crew->count; i++)
+        if (!c->crew->member[i].rests && conflict(c, &c->crew->member[i]))
+            return true;
+    return false;
+}
+
+static uint64_t token_used(const struct crew *crew, uint64_t now)
+{
+    return crew->token_used_ns + (crew->token->runs ? now - crew->token->entered_ns : 0);
+}
+
+struct member *crew_next_for_token(struct crew *crew)
+{
+    struct member *next = NULL;
+
+    for (unsigned i = 0; i < crew->count; i++) {
+        struct member *c = &crew->member[i];
+        if (c != crew->token && crew_wants_page(c) && needs_token(c) &&
+            (!next || c->waits_ns < next->waits_ns))
+            next = c;
+    }
+    return next;
+}
+
+uint64_t crew_pass_token(struct crew *crew, uint64_t now)
+{
+    struct member *next = crew_next_for_token(crew);
+
+    if (!next)
+        return NEVER;
+    if (crew->token && !crew->token->rests && token_used(crew, now) < QUANTUM_NS)
+        return crew->token->runs ? now + QUANTUM_NS - token_used(crew, now) : NEVER;
+    crew->token = next;
+    crew->token_used_ns = 0;
+    next->look_after_ns = 0;
+    return NEVER;
+}
+
+bool crew_gives_way(const struct member *c)
+{
+    const struct member *token = c->crew->token;
+
+    return token && crew_wants_page(token) && conflict(token, c) && !c->crew->machine->ended;
+}
+
+bool crew_may_have_page(const struct member *c)
+{
+    if (needs_token(c) && c->crew->token != c)
+        return false;
+    for (unsigned i = 0; i < c->crew->count; i++)
+        if (c->crew->member[i].runs && conflict(c, &c->crew->member[i]))
+            return false;
+    return true;
+}
+
+void crew_spend_token(struct member *c, uint64_t ns)
+{
+    if (c->crew->token == c)
+        c->crew->token_used_ns += ns;
+}
+
+void crew_give_up_token(struct member *c)
+{
+    crew_spend_token(c, QUANTUM_NS);
+}
