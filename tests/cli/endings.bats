@@ -10,17 +10,6 @@ record_boot() {
     pid=$!
 }
 
-# wait_until SECONDS COMMAND...: until the command succeeds.
-wait_until() {
-    local left=$(($1 * 10))
-    shift
-    until "$@"; do
-        [ $left -gt 0 ] || return 1
-        left=$((left - 1))
-        sleep 0.1
-    done
-}
-
 has_recorded() {
     [ -s cut.ditto ] && "$DITTO" info cut.ditto >/dev/null 2>&1
 }

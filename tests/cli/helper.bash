@@ -46,6 +46,17 @@ one_error() {
     }
 }
 
+# wait_until SECONDS COMMAND...: until the command succeeds.
+wait_until() {
+    local left=$(($1 * 10))
+    shift
+    until "$@"; do
+        [ $left -gt 0 ] || return 1
+        left=$((left - 1))
+        sleep 0.1
+    done
+}
+
 # nothing_written: no file is here beyond those named.
 nothing_written() {
     local left

@@ -1,0 +1,61 @@
+# Machines whose CPUs run at the same time (--smp crew).
+load helper
+
+# runs REC: the second CPU has been started.
+runs() {
+    [ -s "$1" ] && "$DITTO" dump "$1" 2>/dev/null | grep -q 'vCPU 1 runs'
+}
+
+@test "two CPUs at the same time that want one page for ever: stopped by the user, and replayed" {
+    "$DITTO" run --smp crew --cpus 2 -o two.ditto --memory 32M --append 'passes=1000000000' \
+        --kernel "$BUILD/guests/smp-count.elf" </dev/null >two.out 2>two.err 3>&- &
+    pid=$!
+    wait_until 60 runs two.ditto
+    sleep 4
+    kill -TERM $pid
+    status=0
+    wait $pid || status=$?
+    cat two.err
+    [ $status = 0 ]
+    ditto 0 verify two.ditto
+    [[ $output == *identical*'stopped by the user' ]]
+    ditto 0 info two.ditto
+    [[ $output == *'2 CPU ditto-v1 at the same time'* ]]
+    # Each of them got the page of the locks more than once.
+    ditto 0 dump two.ditto
+    [[ $output == *'vCPU 1 runs'*'page fault 0x'*', to write'*'vCPU 0 runs'*'vCPU 1 runs'* ]]
+
+    # What such a recording is not for yet.
+    ditto 1 replay --gdb=unix:"$PWD/socket" two.ditto
+    one_error 'recorded with --smp crew'
+    ditto 1 snapshot --name start --at 7 two.ditto
+    one_error 'recorded with --smp crew'
+    ditto 1 run --from two.ditto -o on.ditto
+    one_error 'has several CPUs'
+}
+
+@test "CPUs at the same time: a recorder that is killed leaves what replays" {
+    "$DITTO" run --quiet --smp crew --cpus 2 -o cut.ditto --memory 32M --append 'passes=1000000000' \
+        --kernel "$BUILD/guests/smp-count.elf" </dev/null >cut.out 2>/dev/null 3>&- &
+    pid=$!
+    wait_until 60 runs cut.ditto
+    sleep 4
+    kill -KILL $pid
+    wait $pid || true
+    ditto 0 verify cut.ditto
+    [[ $output == *'identical up to where the recorder was killed'* ]]
+}
+
+@test "--smp crew: one CPU is a machine as ever, and what it cannot do yet is refused" {
+    ditto 0 run --smp crew -o one.ditto --memory 32M --kernel "$HELLO_ELF"
+    ditto 0 verify one.ditto
+    ditto 2 run --smp crew --cpus 2 disk.img
+    one_error 'cannot have a disk yet'
+    ditto 2 run --smp crew --cpus 2 --record --checkpoint-every 1 --kernel "$HELLO_ELF"
+    one_error 'cannot have --checkpoint-every yet'
+    ditto 2 run --smp crew --cpus 2 --chaos 7 --kernel "$HELLO_ELF"
+    one_error 'CPUs that take turns'
+    ditto 2 run --smp crew --cpus 2 --clock step --kernel "$HELLO_ELF"
+    one_error 'goes with --clock landmark'
+    nothing_written one.ditto
+}
