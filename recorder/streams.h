@@ -12,13 +12,13 @@ enum stream_kind {
     STREAM_KINDS = 4,
 };
 
-/* Transitions of shared memory between vCPUs that run at the same time (recorder/access.h), in one
- * order for all. Empty where one vCPU runs at a time, as of now in every recording. */
-#define STREAM_ACCESSES 56
-
 /* AHEAD (recorder/event.h) of vCPU 0, 1, ... MAX_VCPUS - 1. Empty but in a recording of vCPUs that
  * run at the same time. */
 #define STREAM_AHEAD 16
+
+/* Transitions of shared memory between vCPUs that run at the same time (recorder/access.h), in one
+ * order for all. Empty where one vCPU runs at a time. Not needed to replay as yet. */
+#define STREAM_ACCESSES 56
 
 /* What the machine had written to its disk before its first instruction here: for every such 4 KiB
  * the numbers of cluster and chunk (recorder/live_state.h). Empty for a machine that boots. Not

@@ -87,8 +87,15 @@ static void serve(struct member *c)
     /* Another one may have met them meanwhile. */
     if (fault && c->new_tables && views_new_tables(&m->views, &c->cpu->vcpu, &c->root))
         views_share_tables(&m->views, c->root);
-    if (fault)
+    c->served++;
+    if (fault) {
+        const struct access access = {.object = c->fault.page,
+                                      .point = c->served,
+                                      .vcpu = (uint8_t)c->index,
+                                      .store = c->fault.access == ACCESS_WRITE};
         ownership_transfer(m->views.ownership, c->index, &c->fault);
+        recorder_access(m->recorder, &access);
+    }
     c->arrived = c->new_tables = false;
 }
 

@@ -23,6 +23,7 @@ struct member {
     struct page_fault fault; /* of an exit that is one */
     bool new_tables;         /* and it uses page tables that are to be shared, with this root */
     uint64_t root;
+    uint64_t served;     /* its exits so far: its sync points */
     uint64_t waits_ns;   /* since when it waits for that page */
     uint64_t entered_ns; /* when it began to run */
     /* Since when something wants it to stop; 0: nothing does. */

@@ -24,6 +24,9 @@ runs() {
     # Each of them got the page of the locks more than once.
     ditto 0 dump two.ditto
     [[ $output == *'vCPU 1 runs'*'page fault 0x'*', to write'*'vCPU 0 runs'*'vCPU 1 runs'* ]]
+    # And all kinds of logs of that can be replayed.
+    ditto 0 order two.ditto
+    [[ $output == *'accesses of 2 vCPUs'*'ditto '*'leap '*'levels '* ]]
 
     # What such a recording is not for yet.
     ditto 1 replay --gdb=unix:"$PWD/socket" two.ditto
