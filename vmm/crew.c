@@ -88,11 +88,13 @@ static void serve(struct member *c)
     if (fault && c->new_tables && views_new_tables(&m->views, &c->cpu->vcpu, &c->root))
         views_share_tables(&m->views, c->root);
     c->served++;
-    if (fault) {
-        const struct access access = {.object = c->fault.page,
-                                      .point = c->served,
-                                      .vcpu = (uint8_t)c->index,
-                                      .store = c->fault.access == ACCESS_WRITE};
+    if (fault && ownership_table(m->views.ownership, c->index)[c->fault.page] < c->fault.access) {
+        const struct access access = {
+            .object = c->fault.page,
+            .point = c->served,
+            .vcpu = (uint8_t)c->index,
+            .store = c->fault.access == ACCESS_WRITE,
+        };
         ownership_transfer(m->views.ownership, c->index, &c->fault);
         recorder_access(m->recorder, &access);
     }
