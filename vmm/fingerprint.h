@@ -9,7 +9,7 @@
  * memory that the code ahead works on, and what registers and stack point to. A loop whose counter
  * lives in memory only has equal registers at every pass; a loop within a loop, whose own counter
  * runs through the same values each time, has all of that equal but the last, where the outer
- * loop's progress shows.
+ * loop's progress shows. All of it is memory that nobody else changes while the vCPU runs.
  */
 
 /* Describe the state at regs (those of the vCPU, or those in an exception frame of user code). */

@@ -289,12 +289,19 @@ void prepare_user(void (*then)(void))
     put("entering user code\n"); /* also time for the monitor to see what was set up */
 }
 
-void enter_user_on(unsigned cpu, void (*code)(unsigned cpu))
+/* Interrupts off, and what RFLAGS were. */
+static uint64_t flags_and_cli(void)
 {
-    struct cpu_room *room = &cpu_room[cpu];
     uint64_t flags;
 
     __asm__ volatile("pushfq\n\tpopq %0\n\tcli" : "=r"(flags));
+    return flags;
+}
+
+static _Noreturn void enter_with(unsigned cpu, void (*code)(unsigned cpu), uint64_t flags)
+{
+    struct cpu_room *room = &cpu_room[cpu];
+
     __asm__ volatile("lidt %0" : : "m"(idt_pointer));
     load_gdt(room);
     __asm__ volatile("pushq %0\n\tpushq %1\n\tpushq %2\n\tpushq %3\n\tpushq %4\n\tiretq"
@@ -305,15 +312,17 @@ void enter_user_on(unsigned cpu, void (*code)(unsigned cpu))
     __builtin_unreachable();
 }
 
+void enter_user_on(unsigned cpu, void (*code)(unsigned cpu))
+{
+    enter_with(cpu, code, flags_and_cli());
+}
+
 void enter_user(void (*code)(void), void (*then)(void))
 {
-    uint64_t flags;
+    const uint64_t flags = flags_and_cli();
 
-    /* No interrupt comes while tables change. */
-    __asm__ volatile("pushfq\n\tpopq %0\n\tcli" : "=r"(flags));
     prepare_user(then);
-    __asm__ volatile("pushq %0\n\tpopfq" : : "r"(flags) : "cc");
-    enter_user_on(0, (void (*)(unsigned))code);
+    enter_with(0, (void (*)(unsigned))code, flags);
 }
 
 void leave_user(void)
