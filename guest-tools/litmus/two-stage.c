@@ -18,7 +18,7 @@ static unsigned passes, window, work_passes;
 static void prepare(void)
 {
     passes = (unsigned)parameter("passes", 150);
-    window = (unsigned)parameter("window", 500);
+    window = (unsigned)parameter("window", 1500);
     work_passes = (unsigned)parameter("work", 20000);
 }
 
