@@ -270,7 +270,7 @@ static enum clock_choice choose(struct clock *c, const struct clock_host *host,
         return CLOCK_LATER;
     if (host->quietly)
         return choose_in_loop(c, host, false, &pointed, landmark, exit, e);
-    if (vcpu_cpl(vcpu) == 3) {
+    if (host->may_watch && vcpu_cpl(vcpu) == 3) {
         choice = watch(c, host, &pointed, exit, e);
         if (choice == CLOCK_FAILED || choice == CLOCK_EXITED)
             return choice;
