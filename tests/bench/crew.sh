@@ -40,8 +40,8 @@ echo
 echo "| private | uni | crew | uni recorded | crew recorded | replayed | pages moved | forced | ditto | leap | jarec | dejavu |"
 echo "|---|---|---|---|---|---|---|---|---|---|---|---|"
 for private in 100 99 95 80 50 0; do
-    row="| $private % | $(median $private) | $(median $private --smp crew) | $(median $private -o uni.ditto)"
-    row+=" | $(median $private --smp crew -o crew.ditto)"
+    row="| $private % | $(median $private) | $(median $private --smp crew) | $(median $private --force -o uni.ditto)"
+    row+=" | $(median $private --smp crew --force -o crew.ditto)"
     bounded 300 "$DITTO" verify --json crew.ditto >verify.out 2>verify.err </dev/null || {
         echo "crew: a replay failed: $(tail -n 1 verify.err)" >&2
         exit 1
