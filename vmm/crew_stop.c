@@ -6,16 +6,10 @@
 
 /* How long it is waited for an exit of its own of a CPU that has to give up a page. */
 #define PAGE_GRACE_NS 1000000ull
-/* How long a CPU runs on when no forced point could be chosen where it stood: twice as long each
- * time. */
-#define RETRY_FIRST_NS 250000ull
-#define RETRY_LAST_NS  8000000ull
 /* When to look for the first time whether who has the token only waits for somebody who needs it;
  * each time twice as long after the last. */
 #define LOOK_NS      2000000ull
 #define LOOK_LAST_NS 32000000ull
-/* Something that has waited so long stops a CPU wherever it is. */
-#define HURRY_NS 1500000000ull
 
 uint64_t crew_look_due(struct member *c, uint64_t now)
 {
@@ -90,11 +84,7 @@ static void try_later(struct member *c, bool only_waiting, uint64_t now)
         c->look_ns = now + c->look_after_ns;
         return;
     }
-    c->retry_after_ns *= 2;
-    if (c->retry_after_ns < RETRY_FIRST_NS)
-        c->retry_after_ns = RETRY_FIRST_NS;
-    if (c->retry_after_ns > RETRY_LAST_NS)
-        c->retry_after_ns = RETRY_LAST_NS;
+    c->retry_after_ns = next_retry(c->retry_after_ns);
     c->retry_ns = now + c->retry_after_ns;
 }
 

@@ -20,11 +20,6 @@
 #include "vmm/run_loop.h"
 #include "vmm/schedule.h"
 
-/* How long the guest runs on when no forced point could be chosen where it stood: twice as long
- * each time, so that a guest that stands in a long REP MOVS gets on even where an exit is
- * expensive. */
-#define RETRY_FIRST_NS 250000ull
-#define RETRY_LAST_NS  8000000ull
 /* How long kernel code is let run on to a function's return: at first, and once an interrupt has
  * waited for PATIENCE_NS (a long loop, as when Linux patches itself: any place within is passed too
  * often). */
@@ -35,8 +30,6 @@
  * how much longer than a look it runs in between. */
 #define LOOP_NS    30000000ull
 #define LOOP_SHARE 8
-/* An interrupt that has waited so long is delivered wherever the guest is. */
-#define HURRY_NS 1500000000ull
 /* How long a stop by the user waits for a sync point. */
 #define STOP_GRACE_NS 20000000ull
 /* After this a stop does not wait any longer for a point that can be compared in a replay. */
@@ -398,11 +391,7 @@ static int force_point(struct machine *m, bool only_waiting, struct err *e)
         schedule_looked(m, device_now(m), false);
         if (only_waiting)
             return 0;
-        m->retry_after_ns *= 2;
-        if (m->retry_after_ns < RETRY_FIRST_NS)
-            m->retry_after_ns = RETRY_FIRST_NS;
-        if (m->retry_after_ns > RETRY_LAST_NS)
-            m->retry_after_ns = RETRY_LAST_NS;
+        m->retry_after_ns = next_retry(m->retry_after_ns);
         m->retry_ns = device_now(m) + m->retry_after_ns;
         return 0;
     case CLOCK_EXITED:

@@ -8,6 +8,11 @@
  * thread, and crew.c, where each has a thread. `m->cpu` is the one that all of this is about.
  */
 #define KICK_SIGNAL SIGUSR1
+/* An interrupt, or another vCPU, that has waited so long stops the vCPU wherever it is. */
+#define HURRY_NS 1500000000ull
+/* How long a vCPU runs on when no forced point could be chosen where it stood: next_retry(). */
+#define RETRY_FIRST_NS 250000ull
+#define RETRY_LAST_NS  8000000ull
 
 static inline uint64_t device_now(const struct machine *m)
 {
@@ -17,6 +22,13 @@ static inline uint64_t device_now(const struct machine *m)
 static inline uint64_t earlier(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
+}
+
+/* Twice as long as the last time (0: there was none), so that a guest that stands in a long REP
+ * MOVS gets on even where an exit is expensive. */
+static inline uint64_t next_retry(uint64_t last_ns)
+{
+    return last_ns < RETRY_FIRST_NS / 2 ? RETRY_FIRST_NS : earlier(2 * last_ns, RETRY_LAST_NS);
 }
 
 /* Whether the user wants the machine to end. */
