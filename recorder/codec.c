@@ -48,7 +48,7 @@ void sync_point_of(const struct vcpu *vcpu, const struct vcpu_exit *exit, uint8_
         .at = exit->at,
     };
     memcpy(out->regs, vcpu->regs, sizeof out->regs);
-    out->regs[REG_COUNT - 1] &= ~RFLAGS_RF;
+    out->regs[REGISTER_RFLAGS] &= ~RFLAGS_RF;
 }
 
 /* ---- registers: a mask of those that changed, then their differences ---- */

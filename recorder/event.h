@@ -44,12 +44,14 @@
 #define CONSOLE_PORT 0x3f8
 
 /* ---- registers ---- */
-#define REG_COUNT    18
-#define REGISTER_RSP 6
-#define REGISTER_RIP 16
+#define REG_COUNT       18
+#define REGISTER_RSP    6
+#define REGISTER_RIP    16
+#define REGISTER_RFLAGS 17
 /* Order in struct kvm_regs: rax rbx rcx rdx rsi rdi rsp rbp r8..r15 rip rflags. */
 extern const char *const reg_names[REG_COUNT];
-#define RFLAGS_RF (1ull << 16)
+#define RFLAGS_RF     (1ull << 16)
+#define RFLAGS_STATUS 0x8d5ull /* CF, PF, AF, ZF, SF and OF */
 
 /* ---- sync points ---- */
 struct sync_point {

@@ -10,6 +10,7 @@
 #include "recorder/recorder.h"
 #include "recorder/streams.h"
 #include "replay/player_inside.h"
+#include "vmm/fingerprint.h"
 #include "vmm/vcpu_state.h"
 
 int player_bad(const struct player *p, struct err *e, const char *what)
@@ -359,6 +360,7 @@ int player_land(struct player *p, const struct landmark *landmark, struct err *e
 
     switch (find_landmark(p, landmark, &exit, e)) {
     case LANDED:
+        fingerprint_arrive(&p->cpu->vcpu, landmark);
         cost.exits = p->cpu->clock.stats.exits - cost.exits;
         cost.ns = host_now_ns() - cost.ns;
         landing_log_add(&p->landings, &cost);

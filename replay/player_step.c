@@ -26,6 +26,7 @@ static int apply_here(struct player *p, struct err *e)
         if (p->next.kind == EVENT_FORCED) {
             if (!is_at(p, &p->next.landmark))
                 return 0;
+            fingerprint_arrive(&p->cpu->vcpu, &p->next.landmark);
             player_consume(p);
             if (player_check(p, &forced, e) < 0)
                 return -1;

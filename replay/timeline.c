@@ -378,6 +378,8 @@ static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *with
         return -1;
     int rc = player_run(p, until, e);
     *arrived = rc == 0 && p->status == PLAYER_BREAK && b.hit;
+    if (*arrived)
+        fingerprint_arrive(&p->cpu->vcpu, &within->here);
     breakpoints_remove(&p->stops, &b);
     if (b.countdown)
         t->passes += COUNT_MAX - b.countdown;
@@ -510,6 +512,7 @@ static void look_around(struct timeline *t)
         vcpu_get_sregs(&p->cpu->vcpu, &sregs);
         if (!fingerprint_matches(&p->cpu->vcpu, p->cpu->vcpu.regs, &sregs, &next->here))
             return;
+        fingerprint_arrive(&p->cpu->vcpu, &next->here);
         if (known)
             next->steps = t->steps;
         pass(t, 0);

@@ -4,10 +4,9 @@
 
 #include "base/now.h"
 #include "mmu/walk.h"
+#include "recorder/event.h"
 #include "vmm/breakpoint.h"
 
-#define REG_COUNT 18
-#define RIP_INDEX 16
 /* Passes of kernel code that could be written to before the comparison moves into the guest: two,
  * to see whether it is. */
 #define SLOW_PASSES_WRITABLE 2
@@ -88,7 +87,7 @@ static unsigned order_conditions(const struct breakpoints *set, const struct bre
         if (c->memory && !may_look_at(set, sregs, c->va))
             continue;
         unsigned score = is_true(set, c, regs, sregs, &known) || !known ? 0
-                         : c->memory || c->reg > RIP_INDEX              ? 1
+                         : c->memory                                    ? 1
                          : now[c->reg] != b->filter->last[c->reg]       ? 2
                                                                         : 3;
         if (score > best) {

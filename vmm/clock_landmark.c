@@ -300,7 +300,7 @@ static enum clock_choice choose(struct clock *c, const struct clock_host *host,
 
 /* ---- replay ---- */
 
-/* What passes are told apart by inside the guest: registers, flags and memory words. Where all of
+/* What passes are told apart by inside the guest: registers and memory words. Where all of
  * them are equal, fingerprint_matches() has the last word. */
 static unsigned conditions_of(const struct landmark *l,
                               struct trace_condition out[TRACE_CONDITIONS])
@@ -309,7 +309,7 @@ static unsigned conditions_of(const struct landmark *l,
 
     _Static_assert(REG_COUNT + LANDMARK_PROBES <= TRACE_CONDITIONS, "all fit");
     for (unsigned reg = 0; reg < REG_COUNT; reg++)
-        if (reg != REGISTER_RIP)
+        if (reg != REGISTER_RIP && reg != REGISTER_RFLAGS)
             out[count++] = (struct trace_condition){.reg = reg, .value = l->regs[reg]};
     for (unsigned i = 0; i < l->probes; i++)
         out[count++] = (struct trace_condition){

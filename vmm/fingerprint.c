@@ -192,7 +192,7 @@ void fingerprint_take(struct vcpu *vcpu, const struct kvm_regs *regs, const stru
     const struct guest_memory *m = &vcpu->vm->memory;
 
     memcpy(out->regs, regs, sizeof out->regs);
-    out->regs[REG_COUNT - 1] &= ~RFLAGS_RF;
+    out->regs[REGISTER_RFLAGS] &= ~RFLAGS_RF;
     out->cr3 = sregs->cr3;
     out->cpl = sregs->ss.dpl;
     out->cs = sregs->cs;
@@ -235,13 +235,27 @@ void fingerprint_compare_also(const struct guest_memory *m, struct landmark *l, 
     l->words_digest = count ? words_digest(m, l) : 0;
 }
 
+static uint64_t status_of(const struct landmark *l)
+{
+    return l->regs[REGISTER_RFLAGS] & RFLAGS_STATUS;
+}
+
+void fingerprint_arrive(struct vcpu *vcpu, const struct landmark *l)
+{
+    struct kvm_regs regs = *vcpu->regs;
+
+    regs.rflags = (regs.rflags & ~RFLAGS_STATUS) | status_of(l);
+    if (regs.rflags != vcpu->regs->rflags)
+        vcpu_set_regs(vcpu, &regs);
+}
+
 enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_regs *regs,
                                           const struct kvm_sregs *sregs, const struct landmark *l)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
     struct kvm_regs now = *regs;
 
-    now.rflags &= ~RFLAGS_RF;
+    now.rflags = (now.rflags & ~(RFLAGS_RF | RFLAGS_STATUS)) | status_of(l);
     if (memcmp(&now, l->regs, sizeof now) || sregs->cr3 != l->cr3)
         return FINGERPRINT_REGISTERS;
     for (unsigned i = 0; i < l->probes; i++) {

@@ -40,7 +40,11 @@ void fingerprint_look(struct vcpu *vcpu, struct pointed_words *out);
 unsigned fingerprint_changed(struct vcpu *vcpu, const struct pointed_words *before,
                              uint64_t va[LANDMARK_PROBES]);
 
-/* What differs first between the vCPU, with these registers, and where the landmark was taken. */
+/*
+ * What differs first between the vCPU, with these registers, and where the landmark was taken. Not
+ * the status flags: some instructions leave them undefined, and what they then are may depend on
+ * how the code was run (docs/nondeterminism.md).
+ */
 enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_regs *regs,
                                           const struct kvm_sregs *sregs, const struct landmark *l);
 
@@ -50,6 +54,9 @@ static inline bool fingerprint_matches(struct vcpu *vcpu, const struct kvm_regs 
 {
     return fingerprint_compare(vcpu, regs, sregs, l) == FINGERPRINT_EQUAL;
 }
+
+/* The vCPU has come to where the landmark was taken: give it the status flags of then, too. */
+void fingerprint_arrive(struct vcpu *vcpu, const struct landmark *l);
 
 /* A small loop of code. */
 struct small_loop {

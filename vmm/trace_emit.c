@@ -265,7 +265,7 @@ static bool is_small(uint64_t value)
 /* A register with a small value can be compared in RCX without touching memory. */
 static bool by_swap(const struct trace *t, const struct trace_condition *c)
 {
-    return !t->countdown && !c->memory && c->reg != REG_COUNT - 1 &&
+    return !t->countdown && !c->memory && c->reg != REGISTER_RFLAGS &&
            insn_encoding_of[c->reg] != ENC_RSP && is_small(c->value);
 }
 
@@ -317,7 +317,7 @@ static void emit_quick(struct trace *t, const struct trace_condition *c)
         emit_save(t, ENC_RCX, WORD_RCX);
         if (t->countdown)
             emit_countdown(t);
-        if (!c->memory && c->reg == REG_COUNT - 1) {
+        if (!c->memory && c->reg == REGISTER_RFLAGS) {
             emit(t, mov_ecx_0, sizeof mov_ecx_0);
         } else {
             if (c->memory)
@@ -397,7 +397,7 @@ static void emit_condition(struct trace *t, const struct trace_condition *c)
 
     if (c->memory) {
         load_rcx_from(t, c->va);
-    } else if (c->reg == REG_COUNT - 1) {
+    } else if (c->reg == REGISTER_RFLAGS) {
         emit_save(t, ENC_RSP, WORD_RSP);
         emit_own(t, 0x8d, ENC_RSP, TRACE_WORDS_OFFSET + WORD_STACK * 8);
         emit(t, &pushfq, 1);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "recorder/event.h"
+
 /*
  * Random sequences of instructions for tests/tools/step_oracle.c. They run at the same addresses in
  * a guest and in a process, end at their last byte, and leave the same registers and data in both:
@@ -154,9 +156,9 @@ static inline void put_flags(struct code *c)
         return;
     case 1: /* pushfq; and qword [rsp], not status; or qword [rsp], status; popfq */
         PUT(c, 0x9c, 0x48, 0x81, 0x24, 0x24);
-        put32(c, ~0x8d5u);
+        put32(c, ~(uint32_t)RFLAGS_STATUS);
         PUT(c, 0x48, 0x81, 0x0c, 0x24);
-        put32(c, pick(c, 0x1000) & 0x8d5);
+        put32(c, pick(c, 0x1000) & RFLAGS_STATUS);
         PUT(c, 0x9d);
         return;
     default: /* lahf; stc or cmc */

@@ -17,7 +17,7 @@
 #include "vmm/stepper.h"
 
 /* Carry to overflow, without TF, IF and IOPL. */
-#define FLAGS       0x8d5u
+#define FLAGS       RFLAGS_STATUS
 #define STEPS_MAX   100000u
 #define STACK_BYTES 0x10000u
 #define MSR_STAR    0xc0000081u
