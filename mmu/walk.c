@@ -28,6 +28,41 @@ bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct transl
     }
 }
 
+/* As many tables as are read for one page: those of some 2 GiB. */
+#define FIND_TABLES 1024
+
+static bool find_below(const struct guest_memory *m, uint64_t table, unsigned shift, uint64_t base,
+                       uint64_t gpa, unsigned *budget, uint64_t *va)
+{
+    const uint64_t *entry = guest_memory_at(m, table, PAGE_BYTES), size = 1ull << shift;
+
+    if (!entry || !*budget)
+        return false;
+    --*budget;
+    /* Of the root, the user's half. */
+    for (unsigned i = 0; i < (shift == 39 ? 256u : 512u); i++) {
+        const uint64_t at = base + i * size, to = entry[i] & PTE_ADDRESS & ~(size - 1);
+        if ((entry[i] & (PTE_PRESENT | PTE_USER)) != (PTE_PRESENT | PTE_USER))
+            continue;
+        if (shift == 12 || (shift < 39 && (entry[i] & PTE_LARGE))) {
+            if (gpa - to < size) {
+                *va = at + (gpa - to);
+                return true;
+            }
+        } else if (find_below(m, entry[i] & PTE_ADDRESS, shift - 9, at, gpa, budget, va)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool walk_find_user(const struct guest_memory *m, uint64_t cr3, uint64_t gpa, uint64_t *va)
+{
+    unsigned budget = FIND_TABLES;
+
+    return find_below(m, cr3 & PTE_ADDRESS, 39, 0, gpa, &budget, va);
+}
+
 void walk_touch(const struct guest_memory *m, uint64_t cr3, uint64_t va)
 {
     uint64_t table = cr3 & PTE_ADDRESS;

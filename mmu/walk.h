@@ -30,6 +30,10 @@ struct translation {
 /* Translate va under the page table root cr3. False when it is not canonical or not mapped. */
 bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct translation *out);
 
+/* The lowest address at which user code has this GPA. Reads page tables up to there, but not more
+ * than those of some 2 GiB: false then, too. */
+bool walk_find_user(const struct guest_memory *m, uint64_t cr3, uint64_t gpa, uint64_t *va);
+
 /* Set the Accessed bits as the CPU does when it uses va; nothing when it is not mapped. */
 void walk_touch(const struct guest_memory *m, uint64_t cr3, uint64_t va);
 

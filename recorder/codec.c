@@ -138,10 +138,35 @@ static void segment_decode(struct cursor *in, struct kvm_segment *s)
     segment_set_attributes(s, cursor_u16(in));
 }
 
+static void pages_encode(struct bytes *out, const struct landmark *l)
+{
+    bytes_put_varint(out, l->pages);
+    for (unsigned i = 0; i < l->pages; i++)
+        bytes_put_varint(out, l->page[i] - (i ? l->page[i - 1] : 0));
+    bytes_put_u64(out, l->pages_digest);
+}
+
+static void pages_decode(struct cursor *in, struct landmark *l)
+{
+    const uint64_t pages = cursor_varint(in);
+
+    if (pages > LANDMARK_PAGES)
+        in->bad = true;
+    else
+        l->pages = (unsigned)pages;
+    for (unsigned i = 0; i < l->pages && !in->bad; i++) {
+        const uint64_t step = cursor_varint(in), page = (i ? l->page[i - 1] : 0) + step;
+        if ((i && !step) || step > UINT32_MAX || page > UINT32_MAX)
+            in->bad = true;
+        l->page[i] = (uint32_t)page;
+    }
+    l->pages_digest = cursor_u64(in);
+}
+
 static void landmark_encode(struct bytes *out, struct event_codec *codec, const struct landmark *l)
 {
     assert(l->code_len <= LANDMARK_CODE && l->probes <= LANDMARK_PROBES &&
-           l->words <= LANDMARK_WORDS);
+           l->words <= LANDMARK_WORDS && l->pages <= LANDMARK_PAGES);
     bytes_put_u8(out, l->cpl);
     bytes_put_u8(out, l->code_len);
     bytes_put(out, l->code, l->code_len);
@@ -163,6 +188,9 @@ static void landmark_encode(struct bytes *out, struct event_codec *codec, const 
         bytes_put_varint(out, l->word[i] - (i ? l->word[i - 1] : 0));
     if (l->words)
         bytes_put_u64(out, l->words_digest);
+    bytes_put_u8(out, l->exact);
+    if (l->exact)
+        pages_encode(out, l);
     bytes_put_u8(out, l->counted);
     if (l->counted)
         bytes_put_varint(out, l->branches);
@@ -201,6 +229,12 @@ static void landmark_decode(struct cursor *in, struct event_codec *codec, struct
         l->word[i] = (i ? l->word[i - 1] : 0) + cursor_varint(in);
     if (l->words)
         l->words_digest = cursor_u64(in);
+    const uint8_t exact = cursor_u8(in);
+    if (exact > 1)
+        in->bad = true;
+    l->exact = exact == 1;
+    if (l->exact)
+        pages_decode(in, l);
     uint8_t counted = cursor_u8(in);
     if (counted > 1)
         in->bad = true;

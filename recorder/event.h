@@ -76,6 +76,7 @@ bool sync_decode(struct cursor *in, struct sync_point *last, struct sync_point *
 #define LANDMARK_CODE   16
 #define LANDMARK_PROBES 8
 #define LANDMARK_WORDS  256
+#define LANDMARK_PAGES  512
 
 /* A 64-bit word of guest memory that the code ahead of the forced point works on. */
 struct memory_probe {
@@ -99,6 +100,14 @@ struct landmark {
     unsigned words;
     uint64_t word[LANDMARK_WORDS];
     uint64_t words_digest;
+    /* All pages that may have been written since the sync point before, in ascending order and
+     * counted in guest_memory.host, and a digest of what is in them: where these and the registers
+     * are equal, so is the whole machine. Not exact, and no pages: they are not known, or too many.
+     */
+    bool exact;
+    unsigned pages;
+    uint32_t page[LANDMARK_PAGES];
+    uint64_t pages_digest;
     /* Conditional branches retired since the sync point before, if the clock counted them. */
     bool counted;
     uint64_t branches;
@@ -111,6 +120,7 @@ enum fingerprint_part {
     FINGERPRINT_MEMORY, /* probes and words */
     FINGERPRINT_STACK,
     FINGERPRINT_FPU,
+    FINGERPRINT_PAGES,
     FINGERPRINT_PARTS,
 };
 
@@ -207,6 +217,6 @@ struct event_codec {
 
 void event_encode(struct bytes *out, struct event_codec *codec, const struct event *event);
 bool event_decode(struct cursor *in, struct event_codec *codec, struct event *event);
-#define EVENT_MAX_BYTES 4096
+#define EVENT_MAX_BYTES 8192
 
 #endif

@@ -125,6 +125,7 @@ static void show_passes(const struct divergence *d, FILE *out)
         [FINGERPRINT_MEMORY] = "memory",
         [FINGERPRINT_STACK] = "stack",
         [FINGERPRINT_FPU] = "x87 and SSE state",
+        [FINGERPRINT_PAGES] = "pages written before",
     };
 
     fprintf(out, "  passes    looked at:");

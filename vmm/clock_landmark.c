@@ -14,6 +14,7 @@
 #include "vmm/return_site.h"
 #include "vmm/same_passes.h"
 #include "vmm/site.h"
+#include "vmm/written.h"
 
 /* How far choose() steps ahead for a good instruction before it asks for another try. */
 #define CHOOSE_STEPS 24
@@ -196,6 +197,7 @@ static enum clock_choice watch(struct clock *c, const struct clock_host *host,
     struct vcpu *vcpu = c->vcpu;
 
     fingerprint_look(vcpu, pointed);
+    written_look(vcpu->vm);
     for (uint64_t ns = WATCH_NS; ns <= WATCH_LAST_NS; ns *= 2) {
         host->kick_after(host->opaque, ns);
         if (c->ops->run(c, exit, e) < 0)
@@ -214,10 +216,25 @@ static enum clock_choice watch(struct clock *c, const struct clock_host *host,
 static void probe_changed(struct clock *c, const struct pointed_words *pointed,
                           struct landmark *landmark)
 {
-    uint64_t changed[LANDMARK_PROBES];
-    const unsigned count = fingerprint_changed(c->vcpu, pointed, changed);
+    struct vm *vm = c->vcpu->vm;
+    uint64_t changed[WRITTEN_CHANGED + LANDMARK_PROBES];
+    unsigned count = 0;
 
-    fingerprint_probe_also(&c->vcpu->vm->memory, landmark, changed, count);
+    if (landmark->cpl == 3)
+        count = written_changed(vm, landmark->cr3, changed);
+    count += fingerprint_changed(c->vcpu, pointed, changed + count);
+    fingerprint_probe_also(&vm->memory, landmark, changed, count);
+}
+
+/* The vCPU stops at a place that was chosen, if one was: nothing runs until its sync point. */
+static enum clock_choice stop_at(struct clock *c, enum clock_choice choice,
+                                 struct landmark *landmark)
+{
+    if (choice == CLOCK_CHOSEN) {
+        fingerprint_compare_written(c->vcpu, landmark);
+        written_forced(c->vcpu->vm, landmark);
+    }
+    return choice;
 }
 
 /* A place near the vCPU's, and what tells its passes apart. A CPU that is to be stopped only if it
@@ -256,11 +273,12 @@ enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *ho
 {
     const struct pointed_words nothing = {.count = 0};
 
-    return choose_in_loop(c, host, false, &nothing, landmark, exit, e);
+    return stop_at(c, choose_in_loop(c, host, false, &nothing, landmark, exit, e), landmark);
 }
 
-static enum clock_choice choose(struct clock *c, const struct clock_host *host,
-                                struct landmark *landmark, struct vcpu_exit *exit, struct err *e)
+static enum clock_choice choose_place(struct clock *c, const struct clock_host *host,
+                                      struct landmark *landmark, struct vcpu_exit *exit,
+                                      struct err *e)
 {
     struct vcpu *vcpu = c->vcpu;
     struct pointed_words pointed = {.count = 0};
@@ -296,6 +314,12 @@ static enum clock_choice choose(struct clock *c, const struct clock_host *host,
             break;
     }
     return CLOCK_LATER;
+}
+
+static enum clock_choice choose(struct clock *c, const struct clock_host *host,
+                                struct landmark *landmark, struct vcpu_exit *exit, struct err *e)
+{
+    return stop_at(c, choose_place(c, host, landmark, exit, e), landmark);
 }
 
 /* ---- replay ---- */

@@ -50,6 +50,8 @@ static void print_line(const struct dump *d, const char *kind, const char *text)
 
 static void event_format(const struct event *event, char *text, size_t size)
 {
+    int used;
+
     switch (event->kind) {
     case EVENT_INJECT:
         snprintf(text, size, "interrupt, vector %#x", event->vector);
@@ -69,8 +71,12 @@ static void event_format(const struct event *event, char *text, size_t size)
         snprintf(text, size, "#GP hook at %#llx", (unsigned long long)event->hook.rip);
         break;
     case EVENT_FORCED:
-        snprintf(text, size, "forced point ahead at rip %#llx, CPL %u",
-                 (unsigned long long)event->landmark.regs[REGISTER_RIP], event->landmark.cpl);
+        used =
+            snprintf(text, size, "forced point ahead at rip %#llx, CPL %u",
+                     (unsigned long long)event->landmark.regs[REGISTER_RIP], event->landmark.cpl);
+        if (event->landmark.exact)
+            snprintf(text + used, size - (size_t)used, ", %u pages written before",
+                     event->landmark.pages);
         break;
     case EVENT_DIGEST:
         snprintf(text, size, "digest: memory %016llx, CPU %016llx",

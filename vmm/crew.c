@@ -12,6 +12,7 @@
 
 #include "vmm/run_loop.h"
 #include "vmm/schedule.h"
+#include "vmm/written.h"
 
 /* When an end that not all have come to is looked at again. */
 #define END_LOOK_NS 8000000ull
@@ -131,6 +132,7 @@ static int take_turn(struct member *c, struct err *e)
     deliver(m);
     c->wanted_ns = c->pending_ns = c->retry_ns = c->retry_after_ns = 0;
     c->runs = true;
+    written_forget(c->cpu->vcpu.vm, device_now(m));
     return recorder_epoch(m->recorder, device_now(m), e);
 }
 

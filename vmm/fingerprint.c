@@ -7,8 +7,10 @@
 
 #include "mmu/digest.h"
 #include "mmu/walk.h"
+#include "vmm/gphook.h"
 #include "vmm/insn.h"
 #include "vmm/vcpu_state.h"
+#include "vmm/written.h"
 
 #define STACK_BELOW 128 /* the red zone of the System V ABI */
 #define STACK_ABOVE 384
@@ -235,6 +237,40 @@ void fingerprint_compare_also(const struct guest_memory *m, struct landmark *l, 
     l->words_digest = count ? words_digest(m, l) : 0;
 }
 
+/* The frame that an exception of user code pushes is no part of it: landing may leave one there. */
+static uint64_t pages_digest(struct vcpu *vcpu, const struct landmark *l)
+{
+    const struct guest_memory *m = &vcpu->vm->memory;
+    const uint64_t frame = l->cpl == 3 ? gphook_user_frame_gpa(vcpu) : 0;
+    uint8_t page[PAGE_BYTES];
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < l->pages; i++) {
+        const uint64_t gpa = guest_memory_gpa(m, (uint64_t)l->page[i] * PAGE_BYTES);
+        const uint8_t *at = guest_memory_at(m, gpa, PAGE_BYTES);
+        if (!at) /* not in a recording of ours: never equal */
+            return ~l->pages_digest;
+        if (frame && frame - gpa < PAGE_BYTES) {
+            memcpy(page, at, sizeof page);
+            memset(page + (frame - gpa), 0, sizeof(struct exception_frame));
+            at = page;
+        }
+        sum += page_digest(at, l->page[i]);
+    }
+    return sum;
+}
+
+void fingerprint_compare_written(struct vcpu *vcpu, struct landmark *l)
+{
+    struct written_pages written;
+
+    written_list(vcpu->vm, &written);
+    l->exact = written.all;
+    l->pages = written.count;
+    memcpy(l->page, written.page, written.count * sizeof *l->page);
+    l->pages_digest = l->exact ? pages_digest(vcpu, l) : 0;
+}
+
 static uint64_t status_of(const struct landmark *l)
 {
     return l->regs[REGISTER_RFLAGS] & RFLAGS_STATUS;
@@ -269,5 +305,8 @@ enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_re
         return FINGERPRINT_STACK;
     if (pointed_digest(m, l->cr3, l->cpl, &now) != l->pointed)
         return FINGERPRINT_MEMORY;
-    return vcpu_fpu_digest(vcpu) == l->fpu ? FINGERPRINT_EQUAL : FINGERPRINT_FPU;
+    if (vcpu_fpu_digest(vcpu) != l->fpu)
+        return FINGERPRINT_FPU;
+    return !l->exact || pages_digest(vcpu, l) == l->pages_digest ? FINGERPRINT_EQUAL
+                                                                 : FINGERPRINT_PAGES;
 }

@@ -25,6 +25,9 @@ void fingerprint_probe_also(const struct guest_memory *m, struct landmark *l, co
 void fingerprint_compare_also(const struct guest_memory *m, struct landmark *l, const uint64_t *va,
                               unsigned count);
 
+/* ... and by all pages that may have been written since the last sync point, if these are known. */
+void fingerprint_compare_written(struct vcpu *vcpu, struct landmark *l);
+
 /*
  * Words in the lines that registers and stack point to, as they are now. Those that have changed a
  * moment later, fingerprint_changed(), tell the passes of an outer loop apart, and can be compared

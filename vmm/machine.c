@@ -13,6 +13,7 @@
 #include "vmm/kallsyms.h"
 #include "vmm/rdtsc_sites.h"
 #include "vmm/schedule.h"
+#include "vmm/written.h"
 
 #define ACPI_BASE 0xe0000u
 #define CR0_BOOT  0x80050033ull /* PG AM WP NE ET MP PE, as firmware leaves it */
@@ -359,6 +360,11 @@ int machine_record(struct machine *m, struct recorder *recorder, struct err *e)
     recorded_dma_init(&m->dma, &m->vm.memory, recorder);
     if (m->config.snapshot_ns && recorder_follow_memory(recorder, &m->vm, e) < 0)
         return -1;
+    if (!m->config.parallel && written_follow(&m->vm, e) < 0)
+        return -1;
+    for (unsigned i = 0; m->config.parallel && i < m->config.cpus; i++)
+        if (written_follow(&m->views.vm[i], e) < 0)
+            return -1;
     for (unsigned i = 0; i < m->config.cpus; i++)
         if (vcpu_state_get(&m->cpus[i].vcpu, &cpus[i].state, e) < 0 ||
             vcpu_pending_get(&m->cpus[i].vcpu, &cpus[i].pending, e) < 0)

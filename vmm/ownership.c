@@ -237,6 +237,14 @@ void ownership_share(struct ownership *o, uint64_t page)
         set(o, i, page, ACCESS_WRITE);
 }
 
+bool ownership_is_shared(const struct ownership *o, uint64_t page)
+{
+    for (unsigned i = 0; i < o->vcpus; i++)
+        if (ownership_table(o, i)[page] != ACCESS_WRITE)
+            return false;
+    return o->vcpus > 1;
+}
+
 /* ---- making it ---- */
 
 uint8_t *ownership_mapping(const struct ownership *o, unsigned vcpu)

@@ -54,6 +54,9 @@ enum ownership_stop {
 void ownership_enter(struct ownership *o, unsigned vcpu);
 enum ownership_stop ownership_leave(struct ownership *o, unsigned vcpu, struct page_fault *fault);
 
+/* Whether all of them may write it: it was given to ownership_share(). */
+bool ownership_is_shared(const struct ownership *o, uint64_t page);
+
 /* Whether `other` must give something up before a vCPU can have this. */
 bool ownership_conflict(const struct ownership *o, unsigned other, const struct page_fault *wanted);
 /* Let it have that, and take it from the others; neither it nor who has

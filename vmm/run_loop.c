@@ -19,6 +19,7 @@
 #include "vmm/msr.h"
 #include "vmm/run_loop.h"
 #include "vmm/schedule.h"
+#include "vmm/written.h"
 
 /* How long kernel code is let run on to a function's return: at first, and once an interrupt has
  * waited for PATIENCE_NS (a long loop, as when Linux patches itself: any place within is passed too
@@ -522,6 +523,7 @@ static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
         m->ended = END_STOPPED;
         return 0;
     }
+    written_forget(&m->vm, now);
     if (m->recorder && m->config.snapshot_ns)
         store_snapshot(m);
     if (m->recorder && m->config.digest_ns && now >= m->digest_at_ns) {

@@ -4,9 +4,10 @@
 #include "vmm/clock.h"
 
 /*
- * A loop whose progress shows only in memory that a landmark says nothing about (of a function that
- * it calls, or behind two pointers) has passes that look all the same, or the same every few
- * passes, and replay would land in the first of them. So recording looks at one pass of the loop:
+ * A loop whose progress shows only in memory that its code does not name (of a function that it
+ * calls, or behind two pointers) has passes that look all the same, or the same every few passes,
+ * and replay would look at all of them from outside the guest; or, where a landmark is not exact,
+ * land in the first. So recording looks at one pass of the loop:
  * which words it changes, and which it reads or writes at all.
  *
  * The latter are for loops of which only the first passes change anything, as one that waits for

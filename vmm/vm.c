@@ -14,6 +14,7 @@
 #include "vmm/annex.h"
 #include "vmm/ownership.h"
 #include "vmm/trace.h"
+#include "vmm/written.h"
 
 int kvm_open(struct err *e)
 {
@@ -109,8 +110,24 @@ int vm_protect(struct vm *vm, const uint64_t *pages, unsigned count, struct err 
     return set_low_slots(vm, true, e);
 }
 
+/* Begin the log of a slot anew where it holds what was read of it. */
+static int clear_slot(struct vm *vm, unsigned slot, uint64_t size, uint64_t *slot_bitmap,
+                      struct err *e)
+{
+    struct kvm_clear_dirty_log clear = {
+        .slot = slot,
+        .num_pages = (uint32_t)(size / PAGE_BYTES),
+        .dirty_bitmap = slot_bitmap,
+    };
+
+    if (ioctl(vm->fd, KVM_CLEAR_DIRTY_LOG, &clear) < 0)
+        return err_set(e, STATUS_ERROR, "KVM does not forget what the guest wrote: %s",
+                       strerror(errno));
+    return 0;
+}
+
 /* The log of one piece of memory, added to the bitmap of all. */
-static int collect_slot(struct vm *vm, unsigned slot, uint64_t at, uint64_t size,
+static int collect_slot(struct vm *vm, unsigned slot, uint64_t at, uint64_t size, bool clear,
                         uint64_t *slot_bitmap, uint64_t *bitmap, struct err *e)
 {
     struct kvm_dirty_log log = {.slot = slot, .dirty_bitmap = slot_bitmap};
@@ -119,6 +136,8 @@ static int collect_slot(struct vm *vm, unsigned slot, uint64_t at, uint64_t size
     if (ioctl(vm->fd, KVM_GET_DIRTY_LOG, &log) < 0)
         return err_set(e, STATUS_ERROR, "KVM does not say what the guest wrote: %s",
                        strerror(errno));
+    if (clear && vm->reads_writes && clear_slot(vm, slot, size, slot_bitmap, e) < 0)
+        return -1;
     for (uint64_t page = 0; page < size / PAGE_BYTES; page++) {
         if (page % 64 == 0 && !slot_bitmap[page / 64])
             page += 63;
@@ -128,7 +147,7 @@ static int collect_slot(struct vm *vm, unsigned slot, uint64_t at, uint64_t size
     return 0;
 }
 
-int vm_collect_writes(struct vm *vm, uint64_t *bitmap, struct err *e)
+static int collect(struct vm *vm, bool clear, uint64_t *bitmap, struct err *e)
 {
     uint64_t *slot_bitmap = calloc(vm_bitmap_words(vm), sizeof *slot_bitmap);
     const struct guest_memory *m = &vm->memory;
@@ -139,13 +158,24 @@ int vm_collect_writes(struct vm *vm, uint64_t *bitmap, struct err *e)
         const uint64_t end = i < vm->protected_pages ? vm->protected_page[i] : m->low_size;
         const unsigned slot = i ? SLOT_PIECES + 2 * i - 1 : SLOT_LOW;
         if (end > at)
-            rc = collect_slot(vm, slot, at, end - at, slot_bitmap, bitmap, e);
+            rc = collect_slot(vm, slot, at, end - at, clear, slot_bitmap, bitmap, e);
         at = end + PAGE_BYTES;
     }
     if (rc == 0 && m->high_size)
-        rc = collect_slot(vm, SLOT_HIGH, m->low_size, m->high_size, slot_bitmap, bitmap, e);
+        rc = collect_slot(vm, SLOT_HIGH, m->low_size, m->high_size, clear, slot_bitmap, bitmap, e);
     free(slot_bitmap);
     return rc;
+}
+
+int vm_collect_writes(struct vm *vm, uint64_t *bitmap, struct err *e)
+{
+    return collect(vm, true, bitmap, e);
+}
+
+int vm_read_writes(struct vm *vm, uint64_t *bitmap, struct err *e)
+{
+    assert(vm->reads_writes);
+    return collect(vm, false, bitmap, e);
 }
 
 static int configure(struct vm *vm, struct err *e)
@@ -155,6 +185,12 @@ static int configure(struct vm *vm, struct err *e)
         return err_set(e, STATUS_ERROR, "KVM_SET_TSS_ADDR: %s", strerror(errno));
     if (msr_filter_install(vm->fd, e) < 0)
         return -1;
+    /* Without it, reading the log of writes begins it anew. */
+    const struct kvm_enable_cap read_only = {
+        .cap = KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
+        .args = {KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE},
+    };
+    vm->reads_writes = ioctl(vm->fd, KVM_ENABLE_CAP, &read_only) == 0;
     return set_low_slots(vm, true, e) < 0 ? -1 : set_high_slot(vm, e);
 }
 
@@ -220,6 +256,7 @@ void vm_destroy(struct vm *vm)
         close(vm->fd);
     if (vm->kvm_fd >= 0)
         close(vm->kvm_fd);
+    written_free(vm->written);
     trace_free(vm->trace);
     annex_free(vm->annex);
     if (vm->memory.host && !vm->whole)

@@ -28,8 +28,10 @@ struct vm {
     uint64_t protected_page[VM_PROTECTED_MAX]; /* GPAs, ascending; see vm_protect() */
     unsigned protected_pages;
     bool logs_writes;
-    struct annex *annex; /* vmm/annex.h; NULL until it is needed */
-    struct trace *trace; /* vmm/trace.h; the same */
+    bool reads_writes;       /* vm_read_writes() works */
+    struct annex *annex;     /* vmm/annex.h; NULL until it is needed */
+    struct trace *trace;     /* vmm/trace.h; the same */
+    struct written *written; /* vmm/written.h; NULL: nobody wants to know */
 };
 
 /* Open /dev/kvm and check its API version. Returns the file descriptor, or -1. */
@@ -54,6 +56,8 @@ int vm_create_view(struct vm *vm, struct vm *whole, struct ownership *ownership,
  * since the last call to a bitmap of vm_bitmap_words() words, one bit a page of memory.host. */
 int vm_log_writes(struct vm *vm, bool on, struct err *e);
 int vm_collect_writes(struct vm *vm, uint64_t *bitmap, struct err *e);
+/* The same, but the next call adds them again; where vm->reads_writes says that KVM can. */
+int vm_read_writes(struct vm *vm, uint64_t *bitmap, struct err *e);
 /*
  * Have the guest's writes to these pages (GPAs in low memory, ascending, at most VM_PROTECTED_MAX)
  * exit as EXIT_MMIO_WRITE, undone: see vcpu_do_write(). None: no longer. Takes some ms. What was

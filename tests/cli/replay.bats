@@ -118,6 +118,14 @@ diverges() {
     rm flipped.ditto
 }
 
+@test "the forced points of a small guest are described exactly" {
+    "$DITTO" run --json --memory 32M -o exact.ditto --kernel "$BUILD/guests/count-user.elf" \
+        --append ticks=5 >run.out 2>run.err </dev/null
+    ditto 0 dump exact.ditto
+    [ "$(grep -c 'forced point ahead .*, [1-9][0-9]* pages written before' <<<"$output")" = \
+        "$(json_field forced run.err)" ]
+}
+
 @test "verify --landings notes the costs in the recording, info --landings shows them" {
     "$DITTO" run --json --memory 32M -o c.ditto --kernel "$BUILD/guests/count-user.elf" --append ticks=5 \
         >run.out 2>run.err </dev/null

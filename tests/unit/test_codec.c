@@ -110,6 +110,11 @@ static void fill_landmark(struct landmark *l)
     for (unsigned i = 0; i < l->words; i++)
         l->word[i] = (i ? l->word[i - 1] : 0) + (rnd() >> (rnd() % 64));
     l->words_digest = l->words ? rnd() : 0;
+    l->exact = rnd() & 1;
+    l->pages = l->exact ? (unsigned)(rnd() % (LANDMARK_PAGES + 1)) : 0;
+    for (unsigned i = 0; i < l->pages; i++)
+        l->page[i] = (i ? l->page[i - 1] : 0) + 1 + (uint32_t)(rnd() % 100000);
+    l->pages_digest = l->exact ? rnd() : 0;
 }
 
 static void random_event(struct event *e, const uint8_t *data)
@@ -215,6 +220,10 @@ static void assert_same_event(const struct event *a, const struct event *b)
         assert_int_equal(a->landmark.counted, b->landmark.counted);
         assert_int_equal(a->landmark.branches, b->landmark.branches);
         assert_memory_equal(a->landmark.probe, b->landmark.probe, sizeof a->landmark.probe);
+        assert_int_equal(a->landmark.exact, b->landmark.exact);
+        assert_int_equal(a->landmark.pages, b->landmark.pages);
+        assert_memory_equal(a->landmark.page, b->landmark.page, sizeof a->landmark.page);
+        assert_int_equal(a->landmark.pages_digest, b->landmark.pages_digest);
         break;
     case EVENT_DIGEST:
         assert_memory_equal(&a->digest, &b->digest, sizeof a->digest);
@@ -288,7 +297,8 @@ static void test_random_bytes_are_refused_or_bounded(void **state)
                 assert_true(event.received.len >= 1 && event.received.len <= RECEIVED_MAX);
             if (event.kind == EVENT_FORCED)
                 assert_true(event.landmark.probes <= LANDMARK_PROBES &&
-                            event.landmark.code_len <= LANDMARK_CODE);
+                            event.landmark.code_len <= LANDMARK_CODE &&
+                            event.landmark.pages <= LANDMARK_PAGES);
         }
         c = cursor_of(noise, 1 + rnd() % sizeof noise);
         while (sync_decode(&c, &last, &sync))

@@ -136,6 +136,27 @@ static void test_bits_of_data_count(void **state)
     assert_int_not_equal(page_digest(data, 0), before);
 }
 
+static void test_find_user(void **state)
+{
+    uint64_t va;
+
+    (void)state;
+    assert_true(walk_find_user(&m, CR3, 0x10000, &va));
+    assert_int_equal(va, 0x400000);
+    assert_true(walk_find_user(&m, CR3, 0x11abc, &va));
+    assert_int_equal(va, 0x401abc);
+    /* The kernel's only, nowhere at all, and tables that are none or lead to themselves. */
+    assert_false(walk_find_user(&m, CR3, 0x200000, &va));
+    assert_false(walk_find_user(&m, CR3, 0x12000, &va));
+    assert_false(walk_find_user(&m, 1ull << 40, 0x10000, &va));
+    *entry(CR3, 1) = CR3 | PTE_PRESENT | PTE_USER;
+    *entry(CR3, 2) = 0xff00000000 | PTE_PRESENT | PTE_USER;
+    assert_false(walk_find_user(&m, CR3, 0x12000, &va));
+    assert_true(walk_find_user(&m, CR3, 0x11000, &va));
+    assert_int_equal(va, 0x401000);
+    *entry(CR3, 1) = *entry(CR3, 2) = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -143,6 +164,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_read_stops_at_what_is_not_mapped, make, drop),
         cmocka_unit_test_setup_teardown(test_walk_survives_any_tables, make, drop),
         cmocka_unit_test_setup_teardown(test_digest_is_of_contents_only, make, drop),
+        cmocka_unit_test_setup_teardown(test_find_user, make, drop),
         cmocka_unit_test(test_digest_depends_on_the_place),
         cmocka_unit_test_setup_teardown(test_accessed_and_dirty_bits_do_not_count, make, drop),
         cmocka_unit_test(test_bits_of_data_count),

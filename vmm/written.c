@@ -1,0 +1,210 @@
+#include "vmm/written.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "mmu/walk.h"
+#include "vmm/ownership.h"
+
+/* The log is begun anew at a forced point when it has grown to so many times what it had in it the
+ * first time after the last beginning, but not while it has no more than so many pages. */
+#define GROWTH    2u
+#define FEW_PAGES 32u
+/* How often that is considered at other sync points, where it has half of what can be listed. */
+#define FORGET_NS 1000000000ull
+/* Pages of which a copy is kept for written_changed(): more, and none is. */
+#define LOOK_PAGES 64u
+
+struct written {
+    uint64_t *bitmap; /* for reading the log */
+    unsigned first;   /* pages in it at the first forced point after it was begun anew; 0: none */
+    uint64_t forget_ns;
+    /* Of written_look(). */
+    unsigned looked;
+    uint32_t page[LOOK_PAGES];
+    uint8_t (*copy)[PAGE_BYTES];
+    /* Where a page was last found by written_changed(). */
+    struct {
+        uint32_t page;
+        uint64_t va;
+    } found[WRITTEN_CHANGED];
+    unsigned next_found;
+};
+
+int written_follow(struct vm *vm, struct err *e)
+{
+    if (!vm->reads_writes)
+        return 0;
+    struct written *w = calloc(1, sizeof *w);
+    if (w) {
+        w->bitmap = calloc(vm_bitmap_words(vm), sizeof *w->bitmap);
+        w->copy = malloc(LOOK_PAGES * sizeof *w->copy);
+    }
+    if (!w || !w->bitmap || !w->copy) {
+        written_free(w);
+        return err_set(e, STATUS_ERROR, "out of memory");
+    }
+    vm->written = w;
+    return vm_log_writes(vm, true, e);
+}
+
+void written_free(struct written *w)
+{
+    if (!w)
+        return;
+    free(w->bitmap);
+    free(w->copy);
+    free(w);
+}
+
+/* Begin the log anew, for nobody else loses what is in it. */
+static void begin_anew(struct vm *vm)
+{
+    struct written *w = vm->written;
+    struct err ignored;
+    uint64_t *keep = vm->memory.marked ? vm->memory.marked : w->bitmap;
+
+    vm_collect_writes(vm, keep, &ignored);
+    w->first = 0;
+}
+
+/* Page tables that all vCPUs use at the same time say nothing about one of them. */
+static bool is_listed(const struct vm *vm, uint64_t page)
+{
+    return !vm->memory.readable ||
+           (vm->memory.readable[page] == ACCESS_WRITE && !ownership_is_shared(vm->ownership, page));
+}
+
+/* All in the log; false when they are more than `most`. */
+static bool list(struct vm *vm, uint32_t *page, unsigned most, unsigned *count)
+{
+    struct written *w = vm->written;
+    struct err ignored;
+
+    *count = 0;
+    memset(w->bitmap, 0, vm_bitmap_words(vm) * sizeof *w->bitmap);
+    if (vm_read_writes(vm, w->bitmap, &ignored) < 0)
+        return false;
+    for (size_t word = 0; word < vm_bitmap_words(vm); word++) {
+        for (uint64_t bits = w->bitmap[word]; bits; bits &= bits - 1) {
+            const uint64_t at = word * 64 + (unsigned)__builtin_ctzll(bits);
+            if (!is_listed(vm, at))
+                continue;
+            if (*count == most)
+                return false;
+            page[(*count)++] = (uint32_t)at;
+        }
+    }
+    return true;
+}
+
+void written_list(struct vm *vm, struct written_pages *out)
+{
+    *out = (struct written_pages){.all = false};
+    if (vm->written)
+        out->all = list(vm, out->page, LANDMARK_PAGES, &out->count);
+    if (!out->all)
+        out->count = 0;
+}
+
+void written_forget(struct vm *vm, uint64_t now)
+{
+    struct written *w = vm->written;
+    uint32_t page[LANDMARK_PAGES];
+    unsigned count;
+
+    if (!w || now < w->forget_ns)
+        return;
+    w->forget_ns = now + FORGET_NS;
+    if (!list(vm, page, LANDMARK_PAGES / 2, &count))
+        begin_anew(vm);
+}
+
+void written_forced(struct vm *vm, const struct landmark *l)
+{
+    struct written *w = vm->written;
+
+    if (!w)
+        return;
+    if (!l->exact || (w->first && l->pages > FEW_PAGES && l->pages >= GROWTH * w->first))
+        begin_anew(vm);
+    else if (!w->first)
+        w->first = l->pages + 1;
+}
+
+void written_look(struct vm *vm)
+{
+    struct written *w = vm->written;
+
+    if (!w)
+        return;
+    if (!list(vm, w->page, LOOK_PAGES, &w->looked))
+        w->looked = 0;
+    for (unsigned i = 0; i < w->looked; i++)
+        memcpy(w->copy[i], vm->memory.host + (uint64_t)w->page[i] * PAGE_BYTES, PAGE_BYTES);
+}
+
+/* How many words of that page have changed since, and where the first of them is. */
+static unsigned changed_words(const struct vm *vm, const struct written *w, unsigned i,
+                              unsigned *first)
+{
+    const uint8_t *now = vm->memory.host + (uint64_t)w->page[i] * PAGE_BYTES;
+    unsigned count = 0;
+
+    if (!memcmp(now, w->copy[i], PAGE_BYTES))
+        return 0;
+    for (unsigned at = PAGE_BYTES; at; at -= 8)
+        if (memcmp(now + at - 8, w->copy[i] + at - 8, 8)) {
+            *first = at - 8;
+            count++;
+        }
+    return count;
+}
+
+/* Where user code has this page; false: it has not. */
+static bool find_page(const struct vm *vm, uint64_t cr3, uint32_t page, uint64_t *va)
+{
+    struct written *w = vm->written;
+    const uint64_t gpa = guest_memory_gpa(&vm->memory, (uint64_t)page * PAGE_BYTES);
+    struct translation t;
+
+    for (unsigned i = 0; i < WRITTEN_CHANGED; i++) {
+        *va = w->found[i].va;
+        if (w->found[i].page == page && walk(&vm->memory, cr3, *va, &t) && t.user && t.gpa == gpa)
+            return true;
+    }
+    if (!walk_find_user(&vm->memory, cr3, gpa, va))
+        return false;
+    w->found[w->next_found].page = page;
+    w->found[w->next_found].va = *va;
+    w->next_found = (w->next_found + 1) % WRITTEN_CHANGED;
+    return true;
+}
+
+unsigned written_changed(struct vm *vm, uint64_t cr3, uint64_t va[WRITTEN_CHANGED])
+{
+    struct written *w = vm->written;
+    struct {
+        unsigned words, first;
+        uint32_t page;
+    } best[WRITTEN_CHANGED], candidate;
+    unsigned count = 0, found = 0;
+
+    for (unsigned i = 0; w && i < w->looked; i++) {
+        candidate.page = w->page[i];
+        candidate.words = changed_words(vm, w, i, &candidate.first);
+        unsigned at = count;
+        while (at && best[at - 1].words > candidate.words)
+            at--;
+        if (!candidate.words || at == WRITTEN_CHANGED)
+            continue;
+        if (count < WRITTEN_CHANGED)
+            count++;
+        memmove(&best[at + 1], &best[at], (count - at - 1) * sizeof best[0]);
+        best[at] = candidate;
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (find_page(vm, cr3, best[i].page, &va[found]))
+            va[found++] += best[i].first;
+    return found;
+}

@@ -1,0 +1,50 @@
+#ifndef VMM_WRITTEN_H
+#define VMM_WRITTEN_H
+
+#include "recorder/event.h"
+#include "vmm/vm.h"
+
+/*
+ * Which pages the guest may have written since its last sync point, while it is recorded. All other
+ * memory is, at each instruction since then, as it is now. So where registers and these pages are
+ * as they were at a forced point, the whole machine is, and going on from there is going on from
+ * the point: a landmark with all of them is exact.
+ *
+ * KVM logs writes. Its log is read at forced points and begun anew only now and then, because that
+ * costs a fault for each page that is written again: so there may be pages among these that were
+ * written before the sync point only.
+ */
+struct written;
+
+/* Follow the guest's writes in a VM from now on; vm->written is that, until vm_destroy(). -1, with
+ * the reason: KVM cannot. Where it cannot read its log without beginning it anew it is 0, and
+ * vm->written stays NULL. */
+int written_follow(struct vm *vm, struct err *e);
+void written_free(struct written *w);
+
+struct written_pages {
+    bool all; /* there are no others */
+    unsigned count;
+    uint32_t page[LANDMARK_PAGES]; /* in ascending order, counted in memory.host */
+};
+
+/* Those since the last sync point of the vCPU, which stands; none of them where there are too many,
+ * or vm->written is NULL. */
+void written_list(struct vm *vm, struct written_pages *out);
+
+/* The vCPU stands at the forced point that the landmark describes: what was written before need not
+ * be known any more. The same at any other sync point, at the time `now` (of the device). */
+void written_forced(struct vm *vm, const struct landmark *l);
+void written_forget(struct vm *vm, uint64_t now);
+
+/*
+ * Words that change while user code runs on for a moment: those of the pages as they are now,
+ * written_look(), that are others a moment later, written_changed(). At most WRITTEN_CHANGED, and
+ * one of each page, first of pages where few have changed: the progress of an outer loop rather
+ * than the work of an inner one.
+ */
+#define WRITTEN_CHANGED 4u
+void written_look(struct vm *vm);
+unsigned written_changed(struct vm *vm, uint64_t cr3, uint64_t va[WRITTEN_CHANGED]);
+
+#endif
