@@ -68,6 +68,13 @@ static inline bool clock_can_stop(const struct vcpu *vcpu, const struct clock_ho
     return host->for_others ? vcpu_is_settled(vcpu) : vcpu_interruptible(vcpu);
 }
 
+/* Until there is user space Linux reads and patches its own code (in the kernel's half of the
+ * address space), where it would meet HLTs of ours. */
+static inline bool clock_patches_itself(const struct vcpu *vcpu, const struct gp_hook *hook)
+{
+    return !hook->rip && vcpu->regs->rip >> 63;
+}
+
 struct clock;
 struct breakpoints;
 

@@ -39,13 +39,6 @@
  */
 #define REPEATED (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE)
 
-/* Until there is user space Linux reads and patches its own code (in the kernel's half of the
- * address space), where it would meet HLTs of ours. */
-static bool patches_itself(const struct gp_hook *hook, uint64_t rip)
-{
-    return !hook->rip && rip >> 63;
-}
-
 /* ---- recording ---- */
 
 /* User code that user mode can write may have been written since the last sync point, where replay
@@ -249,7 +242,7 @@ static enum clock_choice choose_in_loop(struct clock *c, const struct clock_host
 
     if (choice != CLOCK_CHOSEN)
         return choice;
-    const bool quietly = host->quietly || patches_itself(host->hook, c->vcpu->regs->rip);
+    const bool quietly = host->quietly || clock_patches_itself(c->vcpu, host->hook);
     choice = same_passes_look(c, host, landmark, quietly, &pass, exit, e);
     if (choice == CLOCK_LATER && !surely && !host->only_waiting) { /* no loop, or a slow one */
         choice = choose_near(c, host, landmark, exit, e);
@@ -300,7 +293,7 @@ static enum clock_choice choose_place(struct clock *c, const struct clock_host *
     if (choice != CLOCK_LATER || host->only_waiting)
         return choice;
     /* It may call schedule() until another CPU is up. */
-    if (patches_itself(host->hook, vcpu->regs->rip))
+    if (clock_patches_itself(vcpu, host->hook))
         return host->maybe_loop ? choose_in_loop(c, host, true, &pointed, landmark, exit, e)
                                 : CLOCK_LATER;
     /* Where a function that is called rarely returns to, if one returns soon. */

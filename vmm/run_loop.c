@@ -364,10 +364,11 @@ static int force_point(struct machine *m, bool only_waiting, struct err *e)
     struct clock *clock = &m->cpu->clock;
     const uint64_t now = device_now(m), since = waiting_since(m, now);
     const uint64_t waited = since < now ? now - since : 0;
+    const bool patches = clock_patches_itself(&m->cpu->vcpu, &m->hook);
 
     m->stats.forced_tries++;
     m->clock_host.wait_ns = waited >= PATIENCE_NS ? LONG_WAIT_NS : WAIT_NS;
-    m->clock_host.hurry = waited >= HURRY_NS;
+    m->clock_host.hurry = waited >= (patches ? HURRY_PATCHING_NS : HURRY_NS);
     m->clock_host.maybe_loop = waited >= LOOP_NS && now >= m->loop_look_ns;
     m->clock_host.only_waiting = only_waiting;
     m->clock_host.for_others = only_waiting || schedule_deadline(m) <= now;

@@ -10,6 +10,10 @@
 #define KICK_SIGNAL SIGUSR1
 /* An interrupt, or another vCPU, that has waited so long stops the vCPU wherever it is. */
 #define HURRY_NS 1500000000ull
+/* The same while Linux patches itself: it works for seconds there on a busy host, nobody waits for
+ * the interrupt, and what it works on tells places of its code apart so late that a replay looks at
+ * tens of thousands of passes. */
+#define HURRY_PATCHING_NS (8 * HURRY_NS)
 /* How long a vCPU runs on when no forced point could be chosen where it stood: next_retry(). */
 #define RETRY_FIRST_NS 250000ull
 #define RETRY_LAST_NS  8000000ull
