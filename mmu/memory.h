@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bitmap.h"
 #include "base/err.h"
 
 /*
@@ -61,7 +62,7 @@ static inline void guest_memory_mark(const struct guest_memory *m, const void *a
     const uint64_t offset = (uint64_t)((const uint8_t *)at - m->host);
 
     for (uint64_t page = offset / PAGE_BYTES; m->marked && page * PAGE_BYTES < offset + len; page++)
-        m->marked[page / 64] |= 1ull << page % 64;
+        bitmap_set(m->marked, page);
 }
 
 /* The GPA of a byte offset into m->host. */

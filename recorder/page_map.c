@@ -67,14 +67,9 @@ int page_map_take(struct page_map *map, struct page_copies *copies, struct err *
 
     if (vm_collect_writes(map->vm, map->written, e) < 0)
         return -1;
-    for (size_t word = 0; word < vm_bitmap_words(map->vm); word++) {
-        for (uint64_t bits = map->written[word]; bits; bits &= bits - 1) {
-            const uint64_t page = word * 64 + (unsigned)__builtin_ctzll(bits);
-            memcpy(page_copies_add(copies, &map->now[page]), memory + page * PAGE_BYTES,
-                   PAGE_BYTES);
-        }
-        map->written[word] = 0;
-    }
+    for (uint64_t page = 0; bitmap_next(map->written, vm_bitmap_words(map->vm), &page); page++)
+        memcpy(page_copies_add(copies, &map->now[page]), memory + page * PAGE_BYTES, PAGE_BYTES);
+    memset(map->written, 0, vm_bitmap_words(map->vm) * sizeof *map->written);
     return 0;
 }
 

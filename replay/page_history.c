@@ -20,10 +20,9 @@ static uint64_t pages_of(const struct page_source *source)
     return source->memory->size / PAGE_BYTES;
 }
 
-/* Memory is a multiple of 2 MiB. */
-static uint64_t words_of(const struct page_source *source)
+static size_t words_of(const struct page_source *source)
 {
-    return pages_of(source) / 64;
+    return bitmap_words(pages_of(source));
 }
 
 static uint8_t *page_at(const struct page_history *h, uint64_t page)
@@ -118,28 +117,6 @@ static void remove_version(struct page_history *h, struct page_version *v)
 
 /* ---- bitmaps of pages ---- */
 
-static void set_bit(uint64_t *bitmap, uint64_t page)
-{
-    bitmap[page / 64] |= 1ull << page % 64;
-}
-
-/* The next page from *page on whose bit is set; false: none. */
-static bool next_bit(const struct page_history *h, const uint64_t *bitmap, uint64_t *page)
-{
-    const uint64_t words = words_of(h->source);
-
-    for (uint64_t word = *page / 64; word < words; word++) {
-        uint64_t bits = bitmap[word];
-        if (word == *page / 64)
-            bits &= ~0ull << *page % 64;
-        if (!bits)
-            continue;
-        *page = word * 64 + (unsigned)__builtin_ctzll(bits);
-        return true;
-    }
-    return false;
-}
-
 static int collect(struct page_history *h, struct err *e)
 {
     return h->source->collect(h->source, h->written, e);
@@ -191,7 +168,7 @@ int page_history_take(struct page_history *h, struct moment *now, struct moment 
         return -1;
     *now = (struct moment){0};
     link_behind(h, before, now);
-    for (uint64_t page = 0; next_bit(h, h->written, &page); page++)
+    for (uint64_t page = 0; bitmap_next(h->written, words_of(h->source), &page); page++)
         if (add_version(h, page, now, e) < 0) {
             /* What was copied stays, as that of the next moment would. */
             page_history_drop(h, now);
@@ -237,7 +214,7 @@ static int load_written(struct page_history *h, const struct moment *to, struct 
     uint32_t *pages = NULL; /* that are the image's */
     size_t count = 0, capacity = 0;
 
-    for (uint64_t page = 0; next_bit(h, h->written, &page); page++) {
+    for (uint64_t page = 0; bitmap_next(h->written, words_of(h->source), &page); page++) {
         const struct page_version *v = version_at(h, page, to, base);
         if (v) {
             memcpy(page_at(h, page), v->bytes, PAGE_BYTES);
@@ -264,7 +241,7 @@ static void set_written(struct page_history *h, const struct moment *m, const st
 {
     for (; m != since; m = m->earlier)
         for (const struct page_version *v = m->pages; v; v = v->next)
-            set_bit(h->written, v->page);
+            bitmap_set(h->written, v->page);
 }
 
 /* Pages that may differ between two moments. */
@@ -316,7 +293,7 @@ void page_history_drop(struct page_history *h, struct moment *moment)
     if (h->base == moment) {
         /* Memory is then that of the moment before, but for these pages too. */
         for (const struct page_version *v = moment->pages; v; v = v->next)
-            set_bit(h->written, v->page);
+            bitmap_set(h->written, v->page);
         h->base = moment->earlier;
     }
     for (struct page_version *v = moment->pages, *next; v; v = next) {

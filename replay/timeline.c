@@ -80,7 +80,7 @@ static void set_differing(const struct timeline *t, const struct snapshot *of,
         for (uint32_t n = 0; n < r->count; n++) {
             const uint32_t page = r->page + n;
             if (chunk_in(t, from, page) != r->chunk + (r->same ? 0 : n))
-                bitmap[page / 64] |= 1ull << page % 64;
+                bitmap_set(bitmap, page);
         }
     }
 }

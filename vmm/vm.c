@@ -132,18 +132,15 @@ static int collect_slot(struct vm *vm, unsigned slot, uint64_t at, uint64_t size
 {
     struct kvm_dirty_log log = {.slot = slot, .dirty_bitmap = slot_bitmap};
     const uint64_t first = at / PAGE_BYTES;
+    const size_t words = bitmap_words(size / PAGE_BYTES);
 
     if (ioctl(vm->fd, KVM_GET_DIRTY_LOG, &log) < 0)
         return err_set(e, STATUS_ERROR, "KVM does not say what the guest wrote: %s",
                        strerror(errno));
     if (clear && vm->reads_writes && clear_slot(vm, slot, size, slot_bitmap, e) < 0)
         return -1;
-    for (uint64_t page = 0; page < size / PAGE_BYTES; page++) {
-        if (page % 64 == 0 && !slot_bitmap[page / 64])
-            page += 63;
-        else if (slot_bitmap[page / 64] >> page % 64 & 1)
-            bitmap[(first + page) / 64] |= 1ull << (first + page) % 64;
-    }
+    for (uint64_t page = 0; bitmap_next(slot_bitmap, words, &page); page++)
+        bitmap_set(bitmap, first + page);
     return 0;
 }
 

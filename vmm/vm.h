@@ -66,7 +66,7 @@ int vm_read_writes(struct vm *vm, uint64_t *bitmap, struct err *e);
 int vm_protect(struct vm *vm, const uint64_t *pages, unsigned count, struct err *e);
 static inline size_t vm_bitmap_words(const struct vm *vm)
 {
-    return vm->memory.size / PAGE_BYTES / 64;
+    return bitmap_words(vm->memory.size / PAGE_BYTES);
 }
 void vm_destroy(struct vm *vm);
 

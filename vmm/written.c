@@ -85,15 +85,12 @@ static bool list(struct vm *vm, uint32_t *page, unsigned most, unsigned *count)
     memset(w->bitmap, 0, vm_bitmap_words(vm) * sizeof *w->bitmap);
     if (vm_read_writes(vm, w->bitmap, &ignored) < 0)
         return false;
-    for (size_t word = 0; word < vm_bitmap_words(vm); word++) {
-        for (uint64_t bits = w->bitmap[word]; bits; bits &= bits - 1) {
-            const uint64_t at = word * 64 + (unsigned)__builtin_ctzll(bits);
-            if (!is_listed(vm, at))
-                continue;
-            if (*count == most)
-                return false;
-            page[(*count)++] = (uint32_t)at;
-        }
+    for (uint64_t at = 0; bitmap_next(w->bitmap, vm_bitmap_words(vm), &at); at++) {
+        if (!is_listed(vm, at))
+            continue;
+        if (*count == most)
+            return false;
+        page[(*count)++] = (uint32_t)at;
     }
     return true;
 }
