@@ -4,7 +4,8 @@
 # (--chaos; a seed each), and their replays, which must be identical and show the same output. One
 # line a recording, then a table of what came out. Exit status 1 when one diverged or came out as it
 # may not; those recordings are kept in build/failed. `SEED` is the first seed, `CPUS` the numbers of
-# CPUs, `SECONDS_MAX` bounds each step.
+# CPUs, `SMP` uni (default) or crew, `LEVEL` the CPL that the programs work at (default 3), `SECONDS_MAX`
+# bounds each step.
 #
 # --tap: N recordings of each program in all, its numbers of CPUs in turn; TAP, no table.
 #
@@ -20,10 +21,11 @@ LIST=$tree/guest-tools/litmus/list.cfg
 one() {
     local status expect
     local -a args
-    read -ra args <<<"$(setting "$1" args '--grace 1')"
+    read -ra args <<<"--smp ${SMP:-uni} $(setting "$1" args '--grace 1')"
+    [ "${SMP:-uni}" = crew ] || args+=(--chaos "$3")
     rm -f run.* replay.*
-    bounded "$limit" "$DITTO" run --json -o run.ditto --memory 32M --cpus "$2" --chaos "$3" \
-        "${args[@]}" --append "cpus=$2 $(setting "$1" append '')" \
+    bounded "$limit" "$DITTO" run --json -o run.ditto --memory 32M --cpus "$2" "${args[@]}" \
+        --append "cpus=$2 user=$((${LEVEL:-3} == 3)) $(setting "$1" append '')" \
         --kernel "$BUILD/litmus/$(setting "$1" file "$1").elf" >run.out 2>run.err </dev/null
     status=$?
     outcome=$(tr -d '\r' <run.out | sed -n 's/^litmus //p')

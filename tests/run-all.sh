@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs test suites and adds them up: run-all.sh SUITE... [-- SUITE...], of unit, asan, step, oracle,
-# breakpoints, cli, guests, litmus; those behind a `--` run beside those before it. Every runner speaks TAP;
+# breakpoints, cli, guests, litmus, litmus-crew; those behind a `--` run beside those before it. Every runner speaks TAP;
 # failures are shown in full, and the last line is 'N passed, N failed, N skipped'.
 set -u
 tree=$(cd "$(dirname "$0")/.." && pwd)
@@ -71,6 +71,7 @@ run_suites() {
         cli) run cli 3000 bats --tap tests/cli ;;
         guests) run guests 2400 tests/guests/run.sh ;;
         litmus) run litmus 900 tests/litmus.sh --tap 1 ;;
+        litmus-crew) run 'litmus crew' 900 env SMP=crew LEVEL=0 tests/litmus.sh --tap 1 ;;
         *)
             echo "run-all: no suite '$suite' (see the head of this file)" >&2
             failed=$((failed + 1))
