@@ -243,6 +243,9 @@ static enum clock_choice choose_in_loop(struct clock *c, const struct clock_host
     if (choice != CLOCK_CHOSEN)
         return choice;
     const bool quietly = host->quietly || clock_patches_itself(c->vcpu, host->hook);
+    /* Where CPUs run at the same time, one that works near a PAUSE loses all its pages if it is
+     * taken to wait. */
+    const bool waits_surely = surely || (host->quietly && host->only_waiting);
     choice = same_passes_look(c, host, landmark, quietly, &pass, exit, e);
     if (choice == CLOCK_LATER && !surely && !host->only_waiting) { /* no loop, or a slow one */
         choice = choose_near(c, host, landmark, exit, e);
@@ -252,7 +255,7 @@ static enum clock_choice choose_in_loop(struct clock *c, const struct clock_host
     }
     if (choice != CLOCK_CHOSEN)
         return choice;
-    if ((surely && !pass.waits) || !take(c->vcpu, host, SITE_MEMORY, landmark))
+    if ((waits_surely && !pass.waits) || !take(c->vcpu, host, SITE_MEMORY, landmark))
         return CLOCK_LATER;
     probe_changed(c, pointed, landmark);
     fingerprint_probe_also(&c->vcpu->vm->memory, landmark, pass.changed_va, pass.changed);

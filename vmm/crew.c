@@ -96,6 +96,7 @@ static void serve(struct member *c)
             .vcpu = (uint8_t)c->index,
             .store = c->fault.access == ACCESS_WRITE,
         };
+        crew_pay_for_page(c, device_now(m));
         ownership_transfer(m->views.ownership, c->index, &c->fault);
         recorder_access(m->recorder, &access);
     }
@@ -432,6 +433,7 @@ struct crew *crew_create(struct machine *m, struct err *e)
     }
     crew->machine = m;
     crew->count = m->config.cpus;
+    crew->random = m->config.chaos;
     pthread_mutex_init(&crew->lock, NULL);
     for (unsigned i = 0; i < crew->count; i++) {
         struct member *c = &crew->member[i];

@@ -42,13 +42,17 @@ struct crew {
     pthread_mutex_t lock;
     struct member member[MAX_VCPUS];
     unsigned count;
-    struct member *turn;    /* whose turn it is, or was last */
-    struct member *token;   /* who has it; NULL: nobody needed it yet */
-    uint64_t token_used_ns; /* how long that one has run with it */
-    int bell;               /* eventfd that wakes the thread that watches over all this */
-    uint64_t sleeps_until;  /* that thread */
-    uint64_t ended_ns;      /* when the machine ended; 0: not yet */
-    bool given_up;          /* not all of them could be stopped */
+    struct member *turn;     /* whose turn it is, or was last */
+    struct member *token;    /* who has it; NULL: nobody needed it yet */
+    uint64_t token_since_ns; /* since when; how long it has run with it, */
+    uint64_t token_used_ns;  /* and how long it has waited for pages */
+    uint64_t token_waited_ns;
+    uint64_t token_random_ns; /* how long it may run with it, where that is random */
+    uint64_t random;          /* state of the generator; 0: it is not */
+    int bell;                 /* eventfd that wakes the thread that watches over all this */
+    uint64_t sleeps_until;    /* that thread */
+    uint64_t ended_ns;        /* when the machine ended; 0: not yet */
+    bool given_up;            /* not all of them could be stopped */
     bool failed;
     struct err error;
 };
@@ -71,6 +75,10 @@ bool crew_gives_way(const struct member *c);
 struct member *crew_next_for_token(struct crew *crew);
 /* It is passed on, if it is free and somebody needs it. Returns when to look again. */
 uint64_t crew_pass_token(struct crew *crew, uint64_t now);
+/* How long a CPU may keep it: of its own time in the guest. */
+uint64_t crew_quantum(const struct crew *crew);
+/* This one gets the page that it waits for. */
+void crew_pay_for_page(struct member *c, uint64_t now);
 /* This one has run so long; it only waits, so it needs the token no more. */
 void crew_spend_token(struct member *c, uint64_t ns);
 void crew_give_up_token(struct member *c);

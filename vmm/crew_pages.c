@@ -1,10 +1,18 @@
 /* Who gets which page when. */
+#include "base/random.h"
 #include "vmm/crew_inside.h"
 #include "vmm/run_loop.h"
 
-/* How long a CPU may run on without having to give up a page that it wants itself, if others wait:
- * of its own time in the guest. */
-#define QUANTUM_NS 20000000ull
+/*
+ * How long a CPU may run on without having to give up a page that it wants itself, if others wait:
+ * so many times as long as it has waited for pages since it got the token, so that what pages cost
+ * is a small part of the whole, whatever stopping the others takes.
+ */
+#define QUANTUM_SHARE    10
+#define QUANTUM_LEAST_NS 1000000ull
+#define QUANTUM_MOST_NS  250000000ull
+/* With --chaos it is random: up to this. */
+#define QUANTUM_RANDOM_NS 20000000ull
 
 bool crew_wants_page(const struct member *c)
 {
@@ -32,6 +40,24 @@ static uint64_t token_used(const struct crew *crew, uint64_t now)
     return crew->token_used_ns + (crew->token->runs ? now - crew->token->entered_ns : 0);
 }
 
+uint64_t crew_quantum(const struct crew *crew)
+{
+    const uint64_t paid = QUANTUM_SHARE * crew->token_waited_ns;
+
+    if (crew->random)
+        return crew->token_random_ns;
+    return paid < QUANTUM_LEAST_NS ? QUANTUM_LEAST_NS : earlier(paid, QUANTUM_MOST_NS);
+}
+
+void crew_pay_for_page(struct member *c, uint64_t now)
+{
+    struct crew *crew = c->crew;
+
+    if (crew->token == c)
+        crew->token_waited_ns +=
+            now - (c->waits_ns > crew->token_since_ns ? c->waits_ns : crew->token_since_ns);
+}
+
 struct member *crew_next_for_token(struct crew *crew)
 {
     struct member *next = NULL;
@@ -48,13 +74,18 @@ struct member *crew_next_for_token(struct crew *crew)
 uint64_t crew_pass_token(struct crew *crew, uint64_t now)
 {
     struct member *next = crew_next_for_token(crew);
+    const uint64_t quantum = crew_quantum(crew);
 
     if (!next)
         return NEVER;
-    if (crew->token && !crew->token->rests && token_used(crew, now) < QUANTUM_NS)
-        return crew->token->runs ? now + QUANTUM_NS - token_used(crew, now) : NEVER;
+    if (crew->token && !crew->token->rests && token_used(crew, now) < quantum)
+        return crew->token->runs ? now + quantum - token_used(crew, now) : NEVER;
     crew->token = next;
-    crew->token_used_ns = 0;
+    crew->token_since_ns = now;
+    crew->token_used_ns = crew->token_waited_ns = 0;
+    if (crew->random)
+        crew->token_random_ns =
+            QUANTUM_LEAST_NS + random_next(&crew->random) % (QUANTUM_RANDOM_NS - QUANTUM_LEAST_NS);
     next->look_after_ns = 0;
     return NEVER;
 }
@@ -84,5 +115,5 @@ void crew_spend_token(struct member *c, uint64_t ns)
 
 void crew_give_up_token(struct member *c)
 {
-    crew_spend_token(c, QUANTUM_NS);
+    crew_spend_token(c, QUANTUM_MOST_NS);
 }

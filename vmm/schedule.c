@@ -1,5 +1,7 @@
 #include "vmm/schedule.h"
 
+#include "base/random.h"
+
 /* Longer turns mean fewer forced points, which cost a replay most; shorter ones, quicker answers.
  */
 #define QUANTUM_NS 20000000ull
@@ -12,14 +14,6 @@
 #define LOOK_NS      2000000ull
 #define LOOK_LAST_NS 32000000ull
 
-static uint64_t next_random(struct schedule *s)
-{
-    s->random ^= s->random << 13;
-    s->random ^= s->random >> 7;
-    s->random ^= s->random << 17;
-    return s->random;
-}
-
 /* After a turn that could not be ended in time the next one is longer too: else a CPU that is hard
  * to stop while it waits for another one would have most of the time. */
 static void begin_turn(struct machine *m, uint64_t now)
@@ -30,7 +24,7 @@ static void begin_turn(struct machine *m, uint64_t now)
     s->turn_ns = now;
     s->quantum_ns = last > QUANTUM_NS ? last : QUANTUM_NS;
     if (s->random)
-        s->quantum_ns = next_random(s) % (2 * QUANTUM_NS);
+        s->quantum_ns = random_next(&s->random) % (2 * QUANTUM_NS);
     s->look_after_ns = LOOK_NS;
     s->look_ns = now + LOOK_NS;
     s->waits = false;
@@ -133,7 +127,8 @@ static struct machine_cpu *find(struct machine *m, enum urgency least)
 /* Any one that can run, if turns are random. */
 static struct machine_cpu *find_random(struct machine *m)
 {
-    const unsigned count = m->config.cpus, first = (unsigned)(next_random(&m->schedule) % count);
+    const unsigned count = m->config.cpus,
+                   first = (unsigned)(random_next(&m->schedule.random) % count);
 
     for (unsigned i = 0; i < count; i++) {
         struct machine_cpu *cpu = &m->cpus[(first + i) % count];
