@@ -1,7 +1,7 @@
 #!/bin/bash
 # litmus.sh [--tap] [N [PROGRAM...]]: N recordings (default 3) of each program of
-# guest-tools/litmus/list.cfg, or of those named, with each of its numbers of CPUs, in random turns
-# (--chaos; a seed each), and their replays, which must be identical and show the same output. One
+# guest-tools/litmus/list.cfg, or of those named, with each of its numbers of CPUs, in random turns or
+# quanta (--chaos; a seed each), and their replays, which must be identical and show the same output. One
 # line a recording, then a table of what came out. Exit status 1 when one diverged or came out as it
 # may not; those recordings are kept in build/failed. `SEED` is the first seed, `CPUS` the numbers of
 # CPUs, `SMP` uni (default) or crew, `LEVEL` the CPL that the programs work at (default 3), `SECONDS_MAX`
@@ -22,9 +22,9 @@ one() {
     local status expect
     local -a args
     read -ra args <<<"--smp ${SMP:-uni} $(setting "$1" args '--grace 1')"
-    [ "${SMP:-uni}" = crew ] || args+=(--chaos "$3")
     rm -f run.* replay.*
-    bounded "$limit" "$DITTO" run --json -o run.ditto --memory 32M --cpus "$2" "${args[@]}" \
+    bounded "$limit" "$DITTO" run --json -o run.ditto --memory 32M --cpus "$2" --chaos "$3" \
+        "${args[@]}" \
         --append "cpus=$2 user=$((${LEVEL:-3} == 3)) $(setting "$1" append '')" \
         --kernel "$BUILD/litmus/$(setting "$1" file "$1").elf" >run.out 2>run.err </dev/null
     status=$?

@@ -50,7 +50,8 @@ const char run_help[] =
     "                         thread; crew, they run at the same time (for small guests without "
     "a\n"
     "                         disk so far)\n"
-    "      --chaos SEED       with several CPUs, random turns, so that races show sooner\n"
+    "      --chaos SEED       with several CPUs, random turns, so that races show sooner; with --smp\n"
+    "                         crew, how long a CPU keeps the pages that others want\n"
     "      --clock NAME       how instructions are found again: auto (default), pmu, landmark or "
     "step\n"
     "      --grace MS         how long an interrupt waits for an exit of the guest's own before "
@@ -225,8 +226,6 @@ static int default_recording(struct run_options *o, struct err *e)
 /* What --smp crew cannot do. */
 static int check_crew(struct run_options *o, struct err *e)
 {
-    if (o->chaos)
-        return err_set(e, STATUS_USAGE, "run: --chaos is for CPUs that take turns (--smp uni)");
     if (o->disk || o->checkpoint_s)
         return err_set(e, STATUS_USAGE, "run: --smp crew cannot have %s yet; give --smp uni",
                        o->disk ? "a disk" : "--checkpoint-every");

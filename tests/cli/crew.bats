@@ -56,8 +56,6 @@ runs() {
     one_error 'cannot have a disk yet'
     ditto 2 run --smp crew --cpus 2 --record --checkpoint-every 1 --kernel "$HELLO_ELF"
     one_error 'cannot have --checkpoint-every yet'
-    ditto 2 run --smp crew --cpus 2 --chaos 7 --kernel "$HELLO_ELF"
-    one_error 'CPUs that take turns'
     ditto 2 run --smp crew --cpus 2 --clock step --kernel "$HELLO_ELF"
     one_error 'goes with --clock landmark'
     nothing_written one.ditto
