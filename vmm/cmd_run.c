@@ -143,6 +143,7 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
         .command_line = s->command_line,
         .disk = s->disk,
         .clock = o->clock,
+        .slow = o->slow,
         .grace_ns = o->grace_ms * 1000000u,
         .digest_ns = o->digest_s * 1000000000u,
         .snapshot_ns = o->checkpoint_s * 1000000000u,

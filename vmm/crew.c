@@ -96,7 +96,7 @@ static void serve(struct member *c)
             .vcpu = (uint8_t)c->index,
             .store = c->fault.access == ACCESS_WRITE,
         };
-        crew_pay_for_page(c, device_now(m));
+        crew_pay_for_page(c, host_elapsed(m));
         ownership_transfer(m->views.ownership, c->index, &c->fault);
         recorder_access(m->recorder, &access);
     }
@@ -133,16 +133,17 @@ static int take_turn(struct member *c, struct err *e)
     deliver(m);
     c->wanted_ns = c->pending_ns = c->retry_ns = c->retry_after_ns = 0;
     c->runs = true;
-    written_forget(c->cpu->vcpu.vm, device_now(m));
-    return recorder_epoch(m->recorder, device_now(m), e);
+    written_forget(c->cpu->vcpu.vm, host_elapsed(m));
+    return recorder_epoch(m->recorder, host_elapsed(m), e);
 }
 
 /* Behind anything that may have changed what others wait for. */
 static void look_around(struct crew *crew)
 {
     struct machine *m = crew->machine;
-    const uint64_t now = device_now(m);
-    uint64_t wake = earlier(crew_pass_token(crew, now), pc_deadline(&m->pc, now));
+    const uint64_t now = host_elapsed(m);
+    uint64_t wake =
+        earlier(crew_pass_token(crew, now), host_when(m, pc_deadline(&m->pc, device_at(m, now))));
 
     for (unsigned i = 0; i < crew->count; i++) {
         struct member *c = &crew->member[i];
@@ -163,12 +164,12 @@ static int run_guest(struct member *c, struct err *e)
     struct machine *m = crew->machine;
     struct vcpu_exit exit;
 
-    c->entered_ns = device_now(m);
+    c->entered_ns = host_elapsed(m);
     pthread_mutex_unlock(&crew->lock);
     int rc = c->cpu->clock.ops->run(&c->cpu->clock, &exit, e);
     pthread_mutex_lock(&crew->lock);
     crew_attend(c);
-    const uint64_t now = device_now(m);
+    const uint64_t now = host_elapsed(m);
     c->kicked_ns = 0;
     m->stats.exits++;
     if (rc == 0 && exit.kind != EXIT_KICK && exit.kind != EXIT_STEP) {
@@ -181,8 +182,8 @@ static int run_guest(struct member *c, struct err *e)
         else if (now >= crew_look_due(c, now))
             rc = crew_force(c, now, true, e);
     }
-    crew_spend_token(c, device_now(m) - c->entered_ns);
-    c->entered_ns = device_now(m);
+    crew_spend_token(c, host_elapsed(m) - c->entered_ns);
+    c->entered_ns = host_elapsed(m);
     return rc;
 }
 
@@ -274,7 +275,7 @@ static bool all_done(const struct crew *crew)
 static void sleep_until(struct crew *crew, uint64_t until, const sigset_t *signals)
 {
     struct pollfd bell = {.fd = crew->bell, .events = POLLIN};
-    const uint64_t now = device_now(crew->machine), left = until > now ? until - now : 0;
+    const uint64_t now = host_elapsed(crew->machine), left = until > now ? until - now : 0;
     const struct timespec timeout = {.tv_sec = (time_t)(left / 1000000000u),
                                      .tv_nsec = (long)(left % 1000000000u)};
     uint64_t count;
@@ -292,7 +293,7 @@ static void watch(struct crew *crew, const sigset_t *signals)
     struct err e;
 
     while (!all_done(crew)) {
-        const uint64_t now = device_now(m);
+        const uint64_t now = host_elapsed(m);
         if (machine_stop_wanted())
             end(crew, END_STOPPED);
         if (all_halted(crew))

@@ -83,7 +83,7 @@ void crew_pay_for_page(struct member *c, uint64_t now);
 void crew_spend_token(struct member *c, uint64_t ns);
 void crew_give_up_token(struct member *c);
 
-/* ---- stopping; times are device time, NEVER if there is none ---- */
+/* ---- stopping; times are the host's that has elapsed, NEVER if there is none ---- */
 
 /* When one that runs must be stopped, if it does not stop before. */
 uint64_t crew_stop_due(struct member *c, uint64_t now);

@@ -67,7 +67,7 @@ void crew_arrive(struct member *c, const struct vcpu_exit *exit)
     const uint8_t *at = guest_memory_at(&m->vm.memory, exit->at, PAGE_BYTES);
     assert(at);
     c->fault = (struct page_fault){(uint64_t)(at - m->vm.memory.host) / PAGE_BYTES, exit->size};
-    c->waits_ns = device_now(m);
+    c->waits_ns = host_elapsed(m);
     c->new_tables = views_new_tables(&m->views, &c->cpu->vcpu, &c->root);
     if (c->new_tables && m->views.roots == VIEWS_ROOTS) {
         err_set(&e, STATUS_ERROR,
@@ -98,10 +98,10 @@ int crew_force(struct member *c, uint64_t since, bool only_waiting, struct err *
 
     host.for_others = host.quietly = true;
     host.only_waiting = only_waiting;
-    host.hurry = device_now(m) - since >= HURRY_NS;
+    host.hurry = host_elapsed(m) - since >= HURRY_NS;
     m->stats.forced_tries++;
     if (!vcpu_is_settled(&c->cpu->vcpu)) {
-        try_later(c, only_waiting, device_now(m));
+        try_later(c, only_waiting, host_elapsed(m));
         return 0;
     }
     c->forcing = true;
@@ -126,7 +126,7 @@ int crew_force(struct member *c, uint64_t since, bool only_waiting, struct err *
             return err_set(e, STATUS_ERROR,
                            "the guest runs user code, which --smp crew cannot stop yet; give "
                            "--smp uni");
-        try_later(c, only_waiting, device_now(m));
+        try_later(c, only_waiting, host_elapsed(m));
         return 0;
     case CLOCK_EXITED:
         crew_arrive(c, &exit);

@@ -245,6 +245,7 @@ int live_machine(struct live *l, struct machine *m, struct console *console, str
         .cpus = 1,
         .disk = l->disk,
         .clock = l->options->clock,
+        .slow = l->options->slow,
         .grace_ns = l->options->grace_ms * 1000000u,
         .digest_ns = l->options->digest_s * 1000000000u,
         .snapshot_ns = l->options->checkpoint_s * 1000000000u,

@@ -256,6 +256,7 @@ static void begin(struct machine *m, const struct machine_config *config, struct
         .vm = {.fd = -1, .kvm_fd = -1},
     };
     assert(config->cpus >= 1 && config->cpus <= MAX_VCPUS);
+    assert(config->slow >= 1);
     for (unsigned i = 0; i < MAX_VCPUS; i++)
         m->cpus[i].vcpu.fd = -1;
     m->cpu = m->cpus;

@@ -28,6 +28,7 @@ struct machine_config {
     const char *command_line;
     struct disk *disk; /* may be NULL; stays the caller's */
     const struct clock_ops *clock;
+    uint64_t slow;     /* device time passes so many times slower than the host's; at least 1 */
     uint64_t grace_ns; /* how long an interrupt waits for a sync point before one is forced */
     uint64_t
         digest_ns; /* how often all memory is digested into the recording; 0: at the end only */

@@ -103,7 +103,7 @@ static void timer_arm(struct machine *m, uint64_t at_ns)
 
     /* If its time has come since, somebody else may have taken its kick (choose(), whose steps take
      * long on a busy machine), and nothing would ever bring the vCPU out again. */
-    if (at_ns == m->armed_ns && at_ns > device_now(m))
+    if (at_ns == m->armed_ns && at_ns > host_elapsed(m))
         return;
     m->armed_ns = at_ns;
     int rc = timer_settime(m->timer, TIMER_ABSTIME, &spec, NULL);
@@ -114,7 +114,7 @@ static void kick_after(void *opaque, uint64_t ns)
 {
     struct machine *m = opaque;
 
-    timer_arm(m, device_now(m) + ns);
+    timer_arm(m, host_elapsed(m) + ns);
 }
 
 static void feed_console(struct machine *m)
@@ -132,18 +132,19 @@ static void feed_console(struct machine *m)
 
 uint64_t update_devices(struct machine *m, uint64_t now)
 {
-    uint64_t deadline = pc_deadline(&m->pc, now);
+    const uint64_t device_ns = device_at(m, now);
+    uint64_t deadline = pc_deadline(&m->pc, device_ns);
 
-    if (deadline <= now) {
-        pc_poll(&m->pc, now);
-        recorder_time(m->recorder, now);
-        deadline = pc_deadline(&m->pc, now);
+    if (deadline <= device_ns) {
+        pc_poll(&m->pc, device_ns);
+        recorder_time(m->recorder, device_ns);
+        deadline = pc_deadline(&m->pc, device_ns);
     }
     if (console_has_input(m->console))
         feed_console(m);
     if (console_wants_to_leave(m->console))
         atomic_store(&stop_wanted, true);
-    return deadline;
+    return host_when(m, deadline);
 }
 
 /* ---- delivery at a sync point ---- */
@@ -264,7 +265,7 @@ static void wait_for_interrupt(struct machine *m)
     sigaddset(&block, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &block, &old);
     for (;;) {
-        uint64_t now = device_now(m);
+        uint64_t now = host_elapsed(m);
         uint64_t deadline = update_devices(m, now);
         if (schedule_next(m, now) || atomic_load(&stop_wanted))
             break;
@@ -362,7 +363,7 @@ static int force_point(struct machine *m, bool only_waiting, struct err *e)
     struct vcpu_exit exit = {.kind = EXIT_FORCED};
     struct landmark landmark;
     struct clock *clock = &m->cpu->clock;
-    const uint64_t now = device_now(m), since = waiting_since(m, now);
+    const uint64_t now = host_elapsed(m), since = waiting_since(m, now);
     const uint64_t waited = since < now ? now - since : 0;
     const bool patches = clock_patches_itself(&m->cpu->vcpu, &m->hook);
 
@@ -374,7 +375,7 @@ static int force_point(struct machine *m, bool only_waiting, struct err *e)
     m->clock_host.for_others = only_waiting || schedule_deadline(m) <= now;
     const enum clock_choice choice = clock->ops->choose(clock, &m->clock_host, &landmark, &exit, e);
     if (m->clock_host.maybe_loop)
-        m->loop_look_ns = now + (1 + LOOP_SHARE) * (device_now(m) - now);
+        m->loop_look_ns = now + (1 + LOOP_SHARE) * (host_elapsed(m) - now);
     switch (choice) {
     case CLOCK_CHOSEN:
         landmark.counted = clock->ops->counts;
@@ -390,11 +391,11 @@ static int force_point(struct machine *m, bool only_waiting, struct err *e)
         schedule_looked(m, now, only_waiting);
         return 0;
     case CLOCK_LATER:
-        schedule_looked(m, device_now(m), false);
+        schedule_looked(m, host_elapsed(m), false);
         if (only_waiting)
             return 0;
         m->retry_after_ns = next_retry(m->retry_after_ns);
-        m->retry_ns = device_now(m) + m->retry_after_ns;
+        m->retry_ns = host_elapsed(m) + m->retry_after_ns;
         return 0;
     case CLOCK_EXITED:
         if (exit.kind == EXIT_WINDOW && m->forced_window)
@@ -483,7 +484,7 @@ static int take_snapshot(struct machine *m, uint64_t now, struct err *e)
     bytes_free(&devices);
     if (taken <= 0)
         return taken;
-    const uint64_t took = device_now(m) - now;
+    const uint64_t took = host_elapsed(m) - now;
     m->snapshot_at_ns = now + took + m->config.snapshot_ns;
     note_pause(m, took);
     return 0;
@@ -492,11 +493,11 @@ static int take_snapshot(struct machine *m, uint64_t now, struct err *e)
 /* Some of the last snapshot's pages, so that the guest still has most of the time. */
 static void store_snapshot(struct machine *m)
 {
-    const uint64_t now = device_now(m);
+    const uint64_t now = host_elapsed(m);
 
     if (now < m->store_at_ns || !recorder_store_snapshot(m->recorder, STORE_PAGES))
         return;
-    const uint64_t took = device_now(m) - now;
+    const uint64_t took = host_elapsed(m) - now;
     m->store_at_ns = now + STORE_SHARE * took;
     note_pause(m, took);
 }
@@ -504,7 +505,7 @@ static void store_snapshot(struct machine *m)
 /* Whose turn it is from here on; sleeps when nobody can run. */
 static int take_turns(struct machine *m, struct err *e)
 {
-    struct machine_cpu *next = schedule_next(m, device_now(m));
+    struct machine_cpu *next = schedule_next(m, host_elapsed(m));
 
     if (!next && !schedule_can_wake(m)) {
         m->ended = END_HALTED;
@@ -512,10 +513,10 @@ static int take_turns(struct machine *m, struct err *e)
     }
     if (!next) {
         wait_for_interrupt(m);
-        m->schedule.turn_ns = device_now(m); /* sleep is no part of a turn */
-        next = schedule_next(m, device_now(m));
+        m->schedule.turn_ns = host_elapsed(m); /* sleep is no part of a turn */
+        next = schedule_next(m, host_elapsed(m));
     }
-    return next ? schedule_switch(m, next, device_now(m), e) : 0;
+    return next ? schedule_switch(m, next, host_elapsed(m), e) : 0;
 }
 
 static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
@@ -558,7 +559,7 @@ uint64_t show_output(struct machine *m, uint64_t now, uint64_t wake)
 static int run_once(struct machine *m, struct err *e)
 {
     struct vcpu_exit exit;
-    uint64_t now = device_now(m);
+    uint64_t now = host_elapsed(m);
 
     /* Before anything else: there must be no event of this sync point yet. */
     if (m->at_sync && snapshot_is_due(m, now) && take_snapshot(m, now, e) < 0)
@@ -608,9 +609,9 @@ int machine_run(struct machine *m, enum end_reason *reason, struct err *e)
     m->clock_host.opaque = m;
     m->clock_host.may_watch = m->config.grace_ns > 0; /* else it is to be stopped at once */
     if (m->resumed) /* no time has passed since the state was taken down */
-        m->start_ns = host_now_ns() - m->pc.time.now_ns;
-    m->digest_at_ns = device_now(m) + m->config.digest_ns;
-    m->snapshot_at_ns = device_now(m) + m->config.snapshot_ns;
+        m->start_ns = host_now_ns() - host_when(m, m->pc.time.now_ns);
+    m->digest_at_ns = host_elapsed(m) + m->config.digest_ns;
+    m->snapshot_at_ns = host_elapsed(m) + m->config.snapshot_ns;
     m->at_sync = true; /* sync point 0: before the first instruction */
     while (!m->ended && rc == 0)
         rc = run_once(m, e);

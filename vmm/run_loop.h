@@ -18,9 +18,31 @@
 #define RETRY_FIRST_NS 250000ull
 #define RETRY_LAST_NS  8000000ull
 
-static inline uint64_t device_now(const struct machine *m)
+/*
+ * The machine has two clocks, the same unless it is to be slow (machine_config.slow). Its devices
+ * and what its guest reads of time are in *device time*. How long the guest is waited for, runs, or
+ * stands still is in the host's: ns since device time was 0.
+ */
+static inline uint64_t host_elapsed(const struct machine *m)
 {
     return host_now_ns() - m->start_ns;
+}
+
+/* Device time, when so much of the host's has elapsed. */
+static inline uint64_t device_at(const struct machine *m, uint64_t elapsed_ns)
+{
+    return elapsed_ns / m->config.slow;
+}
+
+static inline uint64_t device_now(const struct machine *m)
+{
+    return device_at(m, host_elapsed(m));
+}
+
+/* When, of the host's time that has elapsed, it is that device time; NEVER is never. */
+static inline uint64_t host_when(const struct machine *m, uint64_t device_ns)
+{
+    return device_ns > NEVER / m->config.slow ? NEVER : device_ns * m->config.slow;
 }
 
 static inline uint64_t earlier(uint64_t a, uint64_t b)
@@ -37,7 +59,8 @@ static inline uint64_t next_retry(uint64_t last_ns)
 
 /* Whether the user wants the machine to end. */
 bool machine_stop_wanted(void);
-/* Everything the outside world does to the devices by now. Returns their next deadline. */
+/* Everything the outside world does to the devices by now. Returns when something is to be done
+ * next: both are the host's time. */
 uint64_t update_devices(struct machine *m, uint64_t now);
 /* Record a sync point, and do what the guest wants there. */
 void handle_sync(struct machine *m, struct vcpu_exit *exit);

@@ -10,6 +10,7 @@
 
 #define DEFAULT_MEMORY   (256ull << 20)
 #define DEFAULT_GRACE_MS 10
+#define SLOW_MAX         1000
 
 const char run_help[] =
     "usage: dittovm run [OPTIONS] [DISK.img]\n"
@@ -50,13 +51,18 @@ const char run_help[] =
     "                         thread; crew, they run at the same time (for small guests without "
     "a\n"
     "                         disk so far)\n"
-    "      --chaos SEED       with several CPUs, random turns, so that races show sooner; with --smp\n"
+    "      --chaos SEED       with several CPUs, random turns, so that races show sooner; with "
+    "--smp\n"
     "                         crew, how long a CPU keeps the pages that others want\n"
     "      --clock NAME       how instructions are found again: auto (default), pmu, landmark or "
     "step\n"
     "      --grace MS         how long an interrupt waits for an exit of the guest's own before "
     "the\n"
     "                         guest is stopped for it (default 10)\n"
+    "      --slow N           let the machine's clock run N times slower than the host's, 1 to "
+    "1000\n"
+    "                         (default 1), where its kernel takes too long for its own time "
+    "limits\n"
     "      --digest-every S   also record a digest of all memory every S seconds (default 30; 0:\n"
     "                         only at the end)\n"
     "      --checkpoint-every S  keep a snapshot in the recording every S seconds (see dittovm\n"
@@ -77,6 +83,7 @@ enum {
     OPT_CHAOS,
     OPT_CLOCK,
     OPT_GRACE,
+    OPT_SLOW,
     OPT_DIGEST,
     OPT_CHECKPOINT,
     OPT_JSON
@@ -100,6 +107,7 @@ static const struct option long_options[] = {
     {"chaos", required_argument, NULL, OPT_CHAOS},
     {"clock", required_argument, NULL, OPT_CLOCK},
     {"grace", required_argument, NULL, OPT_GRACE},
+    {"slow", required_argument, NULL, OPT_SLOW},
     {"digest-every", required_argument, NULL, OPT_DIGEST},
     {"checkpoint-every", required_argument, NULL, OPT_CHECKPOINT},
     {"json", no_argument, NULL, OPT_JSON},
@@ -173,6 +181,10 @@ static int parse_one(struct run_options *o, int option, char **argv, struct err 
         if (parse_number(optarg, 10000, &o->grace_ms) < 0)
             return err_set(e, STATUS_USAGE, "--grace takes 0 to 10000 ms, not '%s'", optarg);
         return 0;
+    case OPT_SLOW:
+        if (parse_number(optarg, SLOW_MAX, &o->slow) < 0 || !o->slow)
+            return err_set(e, STATUS_USAGE, "--slow takes 1 to %u, not '%s'", SLOW_MAX, optarg);
+        return 0;
     case OPT_DIGEST:
         if (parse_number(optarg, 86400, &o->digest_s) < 0)
             return err_set(e, STATUS_USAGE, "--digest-every takes 0 to 86400 s, not '%s'", optarg);
@@ -241,6 +253,7 @@ int run_options_parse(struct run_options *o, int argc, char **argv, struct err *
 
     *o = (struct run_options){
         .grace_ms = DEFAULT_GRACE_MS,
+        .slow = 1,
         .digest_s = 30,
     };
     optind = 1;

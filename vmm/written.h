@@ -33,7 +33,7 @@ struct written_pages {
 void written_list(struct vm *vm, struct written_pages *out);
 
 /* The vCPU stands at the forced point that the landmark describes: what was written before need not
- * be known any more. The same at any other sync point, at the time `now` (of the device). */
+ * be known any more. The same at any other sync point, at the time `now` (the host's). */
 void written_forced(struct vm *vm, const struct landmark *l);
 void written_forget(struct vm *vm, uint64_t now);
 

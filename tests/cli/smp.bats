@@ -92,3 +92,27 @@ load helper
     ditto 2 run --from two.ditto --cpus 2
     one_error '--cpus makes no sense with --from'
 }
+
+# seconds_of FILE: whole seconds that the recording took, of the summary.
+seconds_of() {
+    json_field seconds "$1" | cut -d. -f1
+}
+
+@test "--slow: the machine's clock runs slower, with CPUs in turns and at the same time, and is replayed" {
+    local smp
+    for smp in uni crew; do
+        # 20 interrupts, 10 ms apart: 2 s of the host's time.
+        ditto 0 run --json --slow 10 --smp $smp --cpus 2 -o $smp.ditto --memory 32M --append ticks=20 \
+            --kernel "$BUILD/guests/count.elf"
+        [[ $output == *'ticks 20'* ]]
+        echo "$stderr" >$smp.err
+        [ "$(seconds_of $smp.err)" -ge 2 ]
+        ditto 0 verify $smp.ditto
+        [[ $output == *identical*'powered off' ]]
+    done
+    for value in 0 1001 fast -1; do
+        ditto 2 run --slow $value --kernel "$HELLO_ELF"
+        one_error '--slow takes 1 to 1000'
+    done
+    nothing_written uni.ditto crew.ditto uni.err crew.err
+}

@@ -168,7 +168,7 @@ static bool has_line(const char *path, const char *line)
 int main(int argc, char **argv)
 {
     static char self[4096], again[] = "go-live.ditto", output[] = "go-live.out";
-    struct run_options o = {.force = true, .record = true, .grace_ms = 50};
+    struct run_options o = {.force = true, .record = true, .grace_ms = 50, .slow = 1};
     struct err e = {0};
     uint64_t syncs;
     int status, bad = 0;
