@@ -13,11 +13,14 @@
  *   offset
  *        0   an interrupt descriptor table: the guest's, with each gate leading to
  *     4096   256 HLT bytes, one a vector
- *     8192   the trace (vmm/trace.h); user code may use it
+ *   184320   the trace (vmm/trace.h); user code may use it
+ *
+ * The trace is not next to the others for the emulated host's sake: QEMU's TLB has one entry for
+ * all pages with equal low bits of their numbers, and small programs have their data at low ones.
  */
 #define ANNEX_IDT   0u
 #define ANNEX_HLTS  4096u
-#define ANNEX_TRACE 8192u
+#define ANNEX_TRACE (45u * 4096u)
 #define ANNEX_BYTES (2u << 20)
 
 struct annex {
