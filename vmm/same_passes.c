@@ -8,7 +8,6 @@
 #include "vmm/insn.h"
 #include "vmm/ownership.h"
 #include "vmm/return_site.h"
-#include "vmm/site.h"
 #include "vmm/stepper.h"
 
 /* A next pass that takes longer is not waited for: a loop so slow is passed a few times only, and
@@ -152,21 +151,11 @@ static bool same_registers(const struct kvm_regs *regs, const struct landmark *l
 /*
  * While a pass is followed, an IDT and a root page table of ours stand in for the guest's. Where
  * those lie on pages that other vCPUs have (vmm/ownership.h), the CPU alone would come out at a
- * page fault: for the root, whenever its TLB needs it; for the IDT, at an interrupt or exception of
- * the guest's own, `int $0x80` in user code say, where the stepper would go on into the handler.
+ * page fault: for the root, whenever its TLB needs it; for the IDT, at an interrupt or exception,
+ * `int $0x80` in user code say, where the stepper would go on into the handler, or, with gates that
+ * it cannot read, end in a triple fault.
  */
-static bool has_own_root(struct vcpu *vcpu)
-{
-    const struct guest_memory *m = &vcpu->vm->memory;
-    struct kvm_sregs sregs;
-
-    vcpu_get_sregs(vcpu, &sregs);
-    const uint8_t *root = guest_memory_at(m, sregs.cr3 & PTE_ADDRESS, PAGE_BYTES);
-    return root && (!m->readable || /* the CPU writes where it walks */
-                    m->readable[(uint64_t)(root - m->host) / PAGE_BYTES] >= ACCESS_WRITE);
-}
-
-static bool has_own_idt(struct vcpu *vcpu)
+static bool has_own_tables(struct vcpu *vcpu)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
     struct kvm_sregs sregs;
@@ -175,6 +164,9 @@ static bool has_own_idt(struct vcpu *vcpu)
     if (!m->readable)
         return true;
     vcpu_get_sregs(vcpu, &sregs);
+    const uint8_t *root = guest_memory_at(m, sregs.cr3 & PTE_ADDRESS, PAGE_BYTES);
+    if (!root || m->readable[(uint64_t)(root - m->host) / PAGE_BYTES] < ACCESS_WRITE)
+        return false; /* the CPU writes where it walks */
     const uint64_t last = sregs.idt.limit < IDT_BYTES ? sregs.idt.limit : IDT_BYTES - 1;
     for (uint64_t page = sregs.idt.base & ~(uint64_t)(PAGE_BYTES - 1);
          page <= sregs.idt.base + last; page += PAGE_BYTES)
@@ -183,33 +175,17 @@ static bool has_own_idt(struct vcpu *vcpu)
     return true;
 }
 
-/* Whether the next instruction surely does without the IDT. */
-static bool needs_no_idt(struct vcpu *vcpu)
-{
-    const struct guest_memory *m = &vcpu->vm->memory;
-    struct kvm_sregs sregs;
-    struct insn insn;
-
-    vcpu_get_sregs(vcpu, &sregs);
-    return !vcpu_event_pending(vcpu) && insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) &&
-           site_can_step(m, &insn, vcpu->regs, &sregs);
-}
-
-/* Step to the next pass. CLOCK_LATER: it takes too many steps, or leads through the kernel, or
- * might lead through an IDT that is not the vCPU's now. */
+/* Step to the next pass. CLOCK_LATER: it takes too many steps, or leads through the kernel. */
 static enum clock_choice follow(struct clock *c, const struct landmark *l, unsigned steps,
                                 struct loop_pass *pass, struct vcpu_exit *exit, struct err *e)
 {
     struct vcpu *vcpu = c->vcpu;
     struct touched touched = {.count = 0};
-    const bool own_idt = has_own_idt(vcpu);
     enum clock_choice choice = CLOCK_LATER;
     struct stepper s;
 
     stepper_init(&s, vcpu);
     for (unsigned i = 0; i < steps && vcpu_cpl(vcpu) == l->cpl; i++) {
-        if (!own_idt && !needs_no_idt(vcpu))
-            break;
         note_words(&touched, vcpu);
         choice = step(c, &s, &touched, exit, e);
         if (choice != CLOCK_CHOSEN || vcpu->regs->rip == l->regs[REGISTER_RIP])
@@ -254,7 +230,7 @@ enum clock_choice same_passes_look(struct clock *c, const struct clock_host *hos
                                         : SHORT_PASS;
 
     *pass = (struct loop_pass){.waits = false};
-    if (!has_own_root(vcpu))
+    if (!has_own_tables(vcpu))
         return CLOCK_LATER;
     enum clock_choice choice = follow(c, l, steps, pass, exit, e);
     /* A breakpoint in user code would leave an exception frame on the kernel's stack. */
