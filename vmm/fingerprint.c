@@ -262,12 +262,7 @@ static uint64_t pages_digest(struct vcpu *vcpu, const struct landmark *l)
 
 void fingerprint_compare_written(struct vcpu *vcpu, struct landmark *l)
 {
-    struct written_pages written;
-
-    written_list(vcpu->vm, &written);
-    l->exact = written.all;
-    l->pages = written.count;
-    memcpy(l->page, written.page, written.count * sizeof *l->page);
+    l->exact = written_list(vcpu->vm, l->page, &l->pages);
     l->pages_digest = l->exact ? pages_digest(vcpu, l) : 0;
 }
 

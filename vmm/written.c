@@ -95,13 +95,12 @@ static bool list(struct vm *vm, uint32_t *page, unsigned most, unsigned *count)
     return true;
 }
 
-void written_list(struct vm *vm, struct written_pages *out)
+bool written_list(struct vm *vm, uint32_t page[LANDMARK_PAGES], unsigned *count)
 {
-    *out = (struct written_pages){.all = false};
-    if (vm->written)
-        out->all = list(vm, out->page, LANDMARK_PAGES, &out->count);
-    if (!out->all)
-        out->count = 0;
+    if (vm->written && list(vm, page, LANDMARK_PAGES, count))
+        return true;
+    *count = 0;
+    return false;
 }
 
 void written_forget(struct vm *vm, uint64_t now)

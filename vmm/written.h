@@ -22,15 +22,10 @@ struct written;
 int written_follow(struct vm *vm, struct err *e);
 void written_free(struct written *w);
 
-struct written_pages {
-    bool all; /* there are no others */
-    unsigned count;
-    uint32_t page[LANDMARK_PAGES]; /* in ascending order, counted in memory.host */
-};
-
-/* Those since the last sync point of the vCPU, which stands; none of them where there are too many,
- * or vm->written is NULL. */
-void written_list(struct vm *vm, struct written_pages *out);
+/* Those since the last sync point of the vCPU, which stands: how many, and which, in ascending
+ * order and counted in memory.host. False, and none, where there are more, or vm->written is NULL.
+ */
+bool written_list(struct vm *vm, uint32_t page[LANDMARK_PAGES], unsigned *count);
 
 /* The vCPU stands at the forced point that the landmark describes: what was written before need not
  * be known any more. The same at any other sync point, at the time `now` (the host's). */
