@@ -335,23 +335,17 @@ static int compare_digest(struct player *p, const struct state_digest *expected,
     return 0;
 }
 
-/* With breakpoints of a user's the landing is by one more: every recording has the landmark. Where
- * a user has changed memory, that is not to be the recording's. */
+/* With breakpoints of a user's the landing is by one more: every recording has the landmark. */
 static enum clock_landing find_landmark(struct player *p, const struct landmark *landmark,
                                         struct vcpu_exit *exit, struct err *e)
 {
     struct clock *clock = &p->cpu->clock;
     const struct clock_ops *ops = breakpoints_any(&p->stops) ? &clock_landmark : clock->ops;
-    struct landmark inexact;
+    const struct landmark place = player_place(p, landmark);
 
     p->at_sync = false;
     clock->breakpoints = breakpoints_any(&p->stops) ? &p->stops : NULL;
-    if (p->changed) {
-        inexact = *landmark;
-        inexact.exact = false;
-        landmark = &inexact;
-    }
-    return ops->land(clock, landmark, exit, &p->interrupted, e);
+    return ops->land(clock, &place, exit, &p->interrupted, e);
 }
 
 int player_land(struct player *p, const struct landmark *landmark, struct err *e)

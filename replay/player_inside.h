@@ -31,4 +31,14 @@ static inline void player_settle(struct player *p)
     stepper_close(&p->cpu->stepper);
 }
 
+/* Where to look for a forced point: where a user has changed something, memory need not be the
+ * recording's. */
+static inline struct landmark player_place(const struct player *p, const struct landmark *landmark)
+{
+    struct landmark place = *landmark;
+
+    place.exact &= !p->changed;
+    return place;
+}
+
 #endif

@@ -5,15 +5,13 @@
 static bool is_at(struct player *p, const struct landmark *l)
 {
     struct vcpu *vcpu = &p->cpu->vcpu;
-    struct landmark here;
     struct kvm_sregs sregs;
 
     if (vcpu->regs->rip != l->regs[REGISTER_RIP] || !vcpu_is_settled(vcpu))
         return false;
     vcpu_get_sregs(vcpu, &sregs);
-    here = *l;
-    here.exact &= !p->changed; /* memory need not be the recording's then */
-    return fingerprint_matches(vcpu, vcpu->regs, &sregs, &here);
+    const struct landmark place = player_place(p, l);
+    return fingerprint_matches(vcpu, vcpu->regs, &sregs, &place);
 }
 
 /* Everything that happens here, before the next instruction. */
