@@ -37,7 +37,7 @@ void page_table_mask(uint64_t *entries, unsigned count)
             entries[i] &= ~(PTE_ACCESSED | PTE_DIRTY);
 }
 
-uint64_t page_digest(const void *page, uint64_t gfn)
+static uint64_t digest(const void *page, uint64_t gfn, bool may_be_table)
 {
     uint64_t words[WORDS], all = 0;
 
@@ -46,9 +46,19 @@ uint64_t page_digest(const void *page, uint64_t gfn)
         all |= words[i];
     if (!all)
         return 0;
-    if (page_looks_like_table(words))
+    if (may_be_table && page_looks_like_table(words))
         page_table_mask(words, WORDS);
     return XXH3_64bits_withSeed(words, sizeof words, gfn);
+}
+
+uint64_t page_digest(const void *page, uint64_t gfn)
+{
+    return digest(page, gfn, true);
+}
+
+uint64_t page_digest_of_data(const void *page, uint64_t gfn)
+{
+    return digest(page, gfn, false);
 }
 
 uint64_t memory_digest(const struct guest_memory *m)

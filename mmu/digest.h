@@ -20,6 +20,9 @@ uint64_t memory_digest(const struct guest_memory *m);
 /* The part of the digest that one page contributes; 0 for a zero page. */
 uint64_t page_digest(const void *page, uint64_t gfn);
 
+/* The same of a page that is known to be data: nothing is masked. */
+uint64_t page_digest_of_data(const void *page, uint64_t gfn);
+
 /* Whether a page looks like a page table, as above; and the mask, for words of one. */
 bool page_looks_like_table(const void *page);
 void page_table_mask(uint64_t *entries, unsigned count);

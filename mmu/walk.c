@@ -31,36 +31,96 @@ bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct transl
 /* As many tables as are read for one page: those of some 2 GiB. */
 #define FIND_TABLES 1024
 
-static bool find_below(const struct guest_memory *m, uint64_t table, unsigned shift, uint64_t base,
-                       uint64_t gpa, unsigned *budget, uint64_t *va)
+/* Whoever looks for something in user space: is shown each page of it, of `size` bytes at gpa, and
+ * returns whether that is enough. */
+struct seeker {
+    bool (*shown)(struct seeker *s, uint64_t va, uint64_t gpa, uint64_t size);
+    unsigned budget; /* tables */
+};
+
+static bool seek_below(const struct guest_memory *m, struct seeker *s, uint64_t table,
+                       unsigned shift, uint64_t base)
 {
     const uint64_t *entry = guest_memory_at(m, table, PAGE_BYTES), size = 1ull << shift;
 
-    if (!entry || !*budget)
+    if (!entry || !s->budget)
         return false;
-    --*budget;
+    --s->budget;
     /* Of the root, the user's half. */
     for (unsigned i = 0; i < (shift == 39 ? 256u : 512u); i++) {
-        const uint64_t at = base + i * size, to = entry[i] & PTE_ADDRESS & ~(size - 1);
+        const uint64_t va = base + i * size, to = entry[i] & PTE_ADDRESS;
         if ((entry[i] & (PTE_PRESENT | PTE_USER)) != (PTE_PRESENT | PTE_USER))
             continue;
-        if (shift == 12 || (shift < 39 && (entry[i] & PTE_LARGE))) {
-            if (gpa - to < size) {
-                *va = at + (gpa - to);
-                return true;
-            }
-        } else if (find_below(m, entry[i] & PTE_ADDRESS, shift - 9, at, gpa, budget, va)) {
+        if (shift == 12 || (shift < 39 && (entry[i] & PTE_LARGE))
+                ? s->shown(s, va, to & ~(size - 1), size)
+                : seek_below(m, s, to, shift - 9, va))
             return true;
-        }
     }
     return false;
 }
 
+struct seeker_of_gpa {
+    struct seeker seeker;
+    uint64_t gpa, va;
+};
+
+static bool is_at(struct seeker *seeker, uint64_t va, uint64_t gpa, uint64_t size)
+{
+    struct seeker_of_gpa *s = (struct seeker_of_gpa *)seeker;
+
+    if (s->gpa - gpa >= size)
+        return false;
+    s->va = va + (s->gpa - gpa);
+    return true;
+}
+
 bool walk_find_user(const struct guest_memory *m, uint64_t cr3, uint64_t gpa, uint64_t *va)
 {
-    unsigned budget = FIND_TABLES;
+    struct seeker_of_gpa s = {.seeker = {is_at, FIND_TABLES}, .gpa = gpa};
+    const bool found = seek_below(m, &s.seeker, cr3 & PTE_ADDRESS, 39, 0);
 
-    return find_below(m, cr3 & PTE_ADDRESS, 39, 0, gpa, &budget, va);
+    *va = s.va;
+    return found;
+}
+
+struct seeker_of_data {
+    struct seeker seeker;
+    const struct guest_memory *memory;
+    const uint32_t *page;
+    unsigned count, left;
+    bool *is_data;
+};
+
+static bool is_of_these(struct seeker *seeker, uint64_t va, uint64_t gpa, uint64_t size)
+{
+    struct seeker_of_data *s = (struct seeker_of_data *)seeker;
+    unsigned first = 0, last = s->count; /* the first page that does not lie before it */
+
+    (void)va;
+    while (first < last) {
+        const unsigned middle = (first + last) / 2;
+        if (guest_memory_gpa(s->memory, (uint64_t)s->page[middle] * PAGE_BYTES) < gpa)
+            first = middle + 1;
+        else
+            last = middle;
+    }
+    for (; first < s->count; first++) {
+        if (guest_memory_gpa(s->memory, (uint64_t)s->page[first] * PAGE_BYTES) - gpa >= size)
+            break;
+        s->left -= !s->is_data[first];
+        s->is_data[first] = true;
+    }
+    return !s->left;
+}
+
+void walk_find_data(const struct guest_memory *m, uint64_t cr3, const uint32_t *page,
+                    unsigned count, bool *is_data)
+{
+    struct seeker_of_data s = {{is_of_these, FIND_TABLES}, m, page, count, count, is_data};
+
+    memset(is_data, 0, count * sizeof *is_data);
+    if (count)
+        seek_below(m, &s.seeker, cr3 & PTE_ADDRESS, 39, 0);
 }
 
 void walk_touch(const struct guest_memory *m, uint64_t cr3, uint64_t va)

@@ -34,6 +34,13 @@ bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct transl
  * than those of some 2 GiB: false then, too. */
 bool walk_find_user(const struct guest_memory *m, uint64_t cr3, uint64_t gpa, uint64_t *va);
 
+/*
+ * Which of these pages, ascending numbers in m->host, user code has under this root: those are data,
+ * whatever they look like. Looks where walk_find_user() does.
+ */
+void walk_find_data(const struct guest_memory *m, uint64_t cr3, const uint32_t *page,
+                    unsigned count, bool *is_data);
+
 /* Set the Accessed bits as the CPU does when it uses va; nothing when it is not mapped. */
 void walk_touch(const struct guest_memory *m, uint64_t cr3, uint64_t va);
 

@@ -157,6 +157,26 @@ static void test_find_user(void **state)
     *entry(CR3, 1) = *entry(CR3, 2) = 0;
 }
 
+/* A page with a counter looks like a page table whenever it is odd. */
+static void test_what_user_code_has_is_data(void **state)
+{
+    const uint32_t pages[] = {2, 4, 0x10, 0x11, 0x200, 0x201};
+    const bool expected[] = {false, false, true, true, false, false};
+    uint64_t counter[512] = {0x1201}, later[512] = {0x1261};
+    bool is_data[6];
+
+    (void)state;
+    walk_find_data(&m, CR3, pages, 6, is_data);
+    assert_memory_equal(is_data, expected, sizeof expected);
+    *entry(0x3000, 1) = 0x200000 | PTE_PRESENT | PTE_USER | PTE_LARGE;
+    walk_find_data(&m, CR3, pages, 6, is_data);
+    assert_true(is_data[4] && is_data[5]);
+    walk_find_data(&m, CR3, pages, 0, is_data);
+    assert_int_equal(page_digest(counter, 0), page_digest(later, 0));
+    assert_int_not_equal(page_digest_of_data(counter, 0), page_digest_of_data(later, 0));
+    assert_int_equal(page_digest_of_data((uint64_t[512]){0}, 7), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +185,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_walk_survives_any_tables, make, drop),
         cmocka_unit_test_setup_teardown(test_digest_is_of_contents_only, make, drop),
         cmocka_unit_test_setup_teardown(test_find_user, make, drop),
+        cmocka_unit_test_setup_teardown(test_what_user_code_has_is_data, make, drop),
         cmocka_unit_test(test_digest_depends_on_the_place),
         cmocka_unit_test_setup_teardown(test_accessed_and_dirty_bits_do_not_count, make, drop),
         cmocka_unit_test(test_bits_of_data_count),
