@@ -337,6 +337,11 @@ void pci_init(struct pci_bus *pci, struct bus *mmio, const struct irq_pin pins[P
     pci->slot[0] = bridge;
 }
 
+bool pci_is_config_port(uint64_t port)
+{
+    return port >= PORT_BASE + PORT_DATA && port < PORT_BASE + PORT_COUNT;
+}
+
 int pci_attach(struct pci_bus *pci, struct bus *pio, struct err *e)
 {
     struct bus_range range = {

@@ -106,6 +106,9 @@ void pci_init(struct pci_bus *pci, struct bus *mmio, const struct irq_pin pins[P
               unsigned (*route)(unsigned device, unsigned pin), void (*reset)(void *opaque),
               void *opaque);
 
+/* Whether accesses to a port are ones to configuration space. */
+bool pci_is_config_port(uint64_t port);
+
 /* Put ports 0xcf8 to 0xcff on the port bus. */
 int pci_attach(struct pci_bus *pci, struct bus *pio, struct err *e);
 

@@ -6,6 +6,7 @@
  * Permissions are those of the recording, so that a run ends at the same page fault as there.
  */
 #include <assert.h>
+#include <string.h>
 
 #include "replay/player_inside.h"
 
@@ -30,6 +31,54 @@ static int fetch_ahead(struct player *p, struct player_cpu *cpu, struct err *e)
     return 0;
 }
 
+/* A page as it was before a landing. */
+struct lent {
+    uint64_t page;
+    enum page_access access;
+    uint8_t copy[PAGE_BYTES];
+};
+
+/* A place in user code is found by a trap into the kernel, for which the vCPU may lack pages. It has
+ * not used them since its run began, or would have come out at them: so it gets them for the
+ * landing, and they are put back as they were. */
+static unsigned lend_pages(struct player *p, struct lent lent[GPHOOK_PAGES])
+{
+    struct vcpu *vcpu = &p->cpu->vcpu;
+    struct ownership *o = p->views.ownership;
+    struct page_fault wanted[GPHOOK_PAGES];
+    const unsigned pages = gphook_pages(vcpu, &p->hook, wanted);
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < pages; i++) {
+        const uint64_t page = wanted[i].page;
+        if (ownership_table(o, vcpu->index)[page] >= wanted[i].access)
+            continue;
+        lent[count].page = page;
+        memcpy(lent[count].copy, p->vm.memory.host + page * PAGE_BYTES, PAGE_BYTES);
+        lent[count++].access = ownership_set(o, vcpu->index, page, wanted[i].access);
+    }
+    return count;
+}
+
+static void take_back(struct player *p, const struct lent *lent, unsigned count)
+{
+    while (count--) {
+        memcpy(p->vm.memory.host + lent[count].page * PAGE_BYTES, lent[count].copy, PAGE_BYTES);
+        ownership_set(p->views.ownership, p->cpu->vcpu.index, lent[count].page,
+                      lent[count].access);
+    }
+}
+
+static int land(struct player *p, const struct landmark *landmark, struct err *e)
+{
+    struct lent lent[GPHOOK_PAGES];
+    const unsigned count = landmark->cpl == 3 ? lend_pages(p, lent) : 0;
+    const int rc = player_land(p, landmark, e);
+
+    take_back(p, lent, count);
+    return rc;
+}
+
 /* The end of a turn: the vCPU runs on to its next exit, unless it rests. */
 static int run_on(struct player *p, struct err *e)
 {
@@ -50,7 +99,7 @@ static int run_on(struct player *p, struct err *e)
         return 0;
     }
     if (ahead) {
-        rc = player_land(p, &cpu->next_ahead.landmark, e);
+        rc = land(p, &cpu->next_ahead.landmark, e);
         cpu->exit = (struct vcpu_exit){.kind = EXIT_FORCED};
         cpu->has_ahead = rc <= 0; /* a landing that was interrupted is gone on with */
     } else if (player_run_to_exit(p, &cpu->exit, e) < 0) {
@@ -75,14 +124,8 @@ static int serve_exit(struct player *p, struct err *e)
     const struct guest_memory *m = &p->vm.memory;
     const uint8_t *at = guest_memory_at(m, cpu->exit.at, PAGE_BYTES);
     assert(at); /* it is our own fault, and not the recording's */
-    uint64_t root;
-    if (views_new_tables(&p->views, &cpu->vcpu, &root)) {
-        if (p->views.roots == VIEWS_ROOTS)
-            return player_bad(p, e, "its vCPUs use too many page tables");
-        views_share_tables(&p->views, root);
-    }
     const struct page_fault fault = {(uint64_t)(at - m->host) / PAGE_BYTES, cpu->exit.size};
-    ownership_transfer(p->views.ownership, cpu->vcpu.index, &fault);
+    views_give(&p->views, cpu->vcpu.index, views_root(&cpu->vcpu), &fault);
     return 0;
 }
 
@@ -196,16 +239,13 @@ static int look_ahead(struct player *p, struct err *e)
 
 int player_crew_open(struct player *p, struct err *e)
 {
-    struct kvm_sregs sregs;
-
     for (unsigned i = 0; i < p->cpu_count; i++) {
         p->cpus[i].ahead = stream_open(p->recording, STREAM_AHEAD + i, e);
         if (!p->cpus[i].ahead)
             return -1;
         p->cpus[i].rests = i > 0;
     }
-    vcpu_get_sregs(&p->cpus[0].vcpu, &sregs);
-    views_share_tables(&p->views, sregs.cr3);
+    views_begin(&p->views);
     return recording_complete(p->recording) ? 0 : look_ahead(p, e);
 }
 

@@ -63,7 +63,7 @@ static bool can_go_on(const struct member *c)
     if (crew_gives_way(c))
         return false;
     if (c->arrived)
-        return c->exit.kind != EXIT_FAULT || (!m->ended && crew_may_have_page(c));
+        return !crew_needs_others(c) || (!m->ended && crew_may_be_served(c));
     return !m->ended && cpu_can_run(m, c->cpu);
 }
 
@@ -82,14 +82,13 @@ static void begin_turn(struct member *c)
 static void serve(struct member *c)
 {
     struct machine *m = c->crew->machine;
-    const bool fault = crew_wants_page(c);
+    const bool fault = c->exit.kind == EXIT_FAULT, forced = c->exit.kind == EXIT_FORCED;
 
     handle_sync(m, &c->exit);
-    /* Another one may have met them meanwhile. */
-    if (fault && c->new_tables && views_new_tables(&m->views, &c->cpu->vcpu, &c->root))
-        views_share_tables(&m->views, c->root);
+    if (forced)
+        scrub_user_frame(m);
     c->served++;
-    if (fault && ownership_table(m->views.ownership, c->index)[c->fault.page] < c->fault.access) {
+    if (fault && views_give(&m->views, c->index, c->root, &c->fault)) {
         const struct access access = {
             .object = c->fault.page,
             .point = c->served,
@@ -97,10 +96,11 @@ static void serve(struct member *c)
             .store = c->fault.access == ACCESS_WRITE,
         };
         crew_pay_for_page(c, host_elapsed(m));
-        ownership_transfer(m->views.ownership, c->index, &c->fault);
         recorder_access(m->recorder, &access);
     }
-    c->arrived = c->new_tables = false;
+    if (c->for_all)
+        install_hook(m);
+    c->arrived = c->for_all = false;
 }
 
 /* It was sent a STARTUP. */
@@ -319,35 +319,6 @@ static void watch(struct crew *crew, const sigset_t *signals)
 
 /* ---- the whole ---- */
 
-/* A device that wants to use memory would have to own it. */
-static int refuse_dma(struct dma *dma)
-{
-    struct machine *m = (struct machine *)((uint8_t *)dma - offsetof(struct machine, dma.dma));
-    struct err e;
-
-    err_set(
-        &e, STATUS_ERROR,
-        "a device is to use the guest's memory, which --smp crew cannot do yet; give --smp uni");
-    crew_fail(m->crew, &e);
-    return -1;
-}
-
-static int refuse_read(struct dma *dma, uint64_t gpa, void *data, size_t len)
-{
-    (void)gpa;
-    (void)data;
-    (void)len;
-    return refuse_dma(dma);
-}
-
-static int refuse_write(struct dma *dma, uint64_t gpa, const void *data, size_t len)
-{
-    (void)gpa;
-    (void)data;
-    (void)len;
-    return refuse_dma(dma);
-}
-
 static void on_input(void *opaque)
 {
     crew_ring(opaque);
@@ -375,12 +346,9 @@ static int start_threads(struct crew *crew, struct err *e)
 static void prepare(struct crew *crew)
 {
     struct machine *m = crew->machine;
-    struct kvm_sregs sregs;
 
-    vcpu_get_sregs(&m->cpus[0].vcpu, &sregs);
-    views_share_tables(&m->views, sregs.cr3);
+    views_begin(&m->views);
     m->clock_host.hook = &m->hook;
-    m->dma.dma = (struct dma){.read = refuse_read, .write = refuse_write};
     crew->turn = &crew->member[0];
     for (unsigned i = 0; i < crew->count; i++)
         crew->member[i].rests = i > 0;

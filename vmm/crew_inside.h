@@ -21,8 +21,8 @@ struct member {
     bool arrived, rests; /* else: it stands at `exit`, to be served; or it waits to be woken */
     struct vcpu_exit exit;
     struct page_fault fault; /* of an exit that is one */
-    bool new_tables;         /* and it uses page tables that are to be shared, with this root */
-    uint64_t root;
+    uint64_t root;           /* of its page tables then */
+    bool for_all;            /* what it stands at is served where all others stand */
     uint64_t served;     /* its exits so far: its sync points */
     uint64_t waits_ns;   /* since when it waits for that page */
     uint64_t entered_ns; /* when it began to run */
@@ -64,10 +64,11 @@ void crew_attend(struct member *c);
 
 /* ---- pages ---- */
 
-/* Whether it stands at a page fault. */
-bool crew_wants_page(const struct member *c);
-/* ... and can have the page, which nobody who runs has to give up. */
-bool crew_may_have_page(const struct member *c);
+/* Whether it stands at an exit for which others may have to stand: a page fault, or one at which
+ * memory is used that may be anybody's. */
+bool crew_needs_others(const struct member *c);
+/* ... and they do. */
+bool crew_may_be_served(const struct member *c);
 /* Whether the one with the token wants something that this one has: so it comes first. */
 bool crew_gives_way(const struct member *c);
 /* Who needs the token and does not have it; of several the one that has waited longest. NULL: none.

@@ -14,19 +14,18 @@
 /* With --chaos it is random: up to this. */
 #define QUANTUM_RANDOM_NS 20000000ull
 
-bool crew_wants_page(const struct member *c)
+bool crew_needs_others(const struct member *c)
 {
-    return c->arrived && c->exit.kind == EXIT_FAULT;
+    return c->arrived && (c->exit.kind == EXIT_FAULT || c->for_all);
 }
 
 static bool conflict(const struct member *c, const struct member *other)
 {
-    return c != other && (c->new_tables || ownership_conflict(c->crew->machine->views.ownership,
-                                                              other->index, &c->fault));
+    return c != other && (c->for_all || views_conflict(&c->crew->machine->views, c->index,
+                                                       other->index, c->root, &c->fault));
 }
 
-/* Whether what it wants takes the token: another CPU, which does not rest, has it. For page tables
- * to be shared all others have to stand. */
+/* Whether what it wants takes the token: another CPU, which does not rest, has it. */
 static bool needs_token(const struct member *c)
 {
     for (unsigned i = 0; i < c->crew->count; i++)
@@ -64,7 +63,7 @@ struct member *crew_next_for_token(struct crew *crew)
 
     for (unsigned i = 0; i < crew->count; i++) {
         struct member *c = &crew->member[i];
-        if (c != crew->token && crew_wants_page(c) && needs_token(c) &&
+        if (c != crew->token && crew_needs_others(c) && needs_token(c) &&
             (!next || c->waits_ns < next->waits_ns))
             next = c;
     }
@@ -94,10 +93,10 @@ bool crew_gives_way(const struct member *c)
 {
     const struct member *token = c->crew->token;
 
-    return token && crew_wants_page(token) && conflict(token, c) && !c->crew->machine->ended;
+    return token && crew_needs_others(token) && conflict(token, c) && !c->crew->machine->ended;
 }
 
-bool crew_may_have_page(const struct member *c)
+bool crew_may_be_served(const struct member *c)
 {
     if (needs_token(c) && c->crew->token != c)
         return false;

@@ -54,26 +54,29 @@ uint64_t crew_kick_due(struct member *c, uint64_t now)
     return earlier(due > c->retry_ns ? due : c->retry_ns, crew_look_due(c, now));
 }
 
+/* Whether memory is used at this exit that may be anybody's: by a device, or for the #GP hook. */
+static bool uses_memory(const struct member *c)
+{
+    struct machine *m = c->crew->machine;
+
+    return pc_may_use_memory(&c->exit) || hook_is_due(m);
+}
+
 void crew_arrive(struct member *c, const struct vcpu_exit *exit)
 {
     const struct machine *m = c->crew->machine;
-    struct err e;
 
     c->runs = false;
     c->arrived = true;
     c->exit = *exit;
+    c->waits_ns = host_elapsed(m);
+    c->for_all = uses_memory(c);
     if (exit->kind != EXIT_FAULT)
         return;
     const uint8_t *at = guest_memory_at(&m->vm.memory, exit->at, PAGE_BYTES);
     assert(at);
     c->fault = (struct page_fault){(uint64_t)(at - m->vm.memory.host) / PAGE_BYTES, exit->size};
-    c->waits_ns = host_elapsed(m);
-    c->new_tables = views_new_tables(&m->views, &c->cpu->vcpu, &c->root);
-    if (c->new_tables && m->views.roots == VIEWS_ROOTS) {
-        err_set(&e, STATUS_ERROR,
-                "the guest has more page tables than --smp crew can keep in order; give --smp uni");
-        crew_fail(c->crew, &e);
-    }
+    c->root = views_root(&c->cpu->vcpu);
 }
 
 static void try_later(struct member *c, bool only_waiting, uint64_t now)
@@ -122,10 +125,6 @@ int crew_force(struct member *c, uint64_t since, bool only_waiting, struct err *
             crew_give_up_token(c);
         return 0;
     case CLOCK_LATER:
-        if (!m->hook.rip && vcpu_cpl(&c->cpu->vcpu) == 3)
-            return err_set(e, STATUS_ERROR,
-                           "the guest runs user code, which --smp crew cannot stop yet; give "
-                           "--smp uni");
         try_later(c, only_waiting, host_elapsed(m));
         return 0;
     case CLOCK_EXITED:

@@ -9,6 +9,8 @@
 #define VECTOR_UD 6
 #define CR0_PG    (1ull << 31)
 #define EFER_LMA  (1ull << 10)
+/* In a 64-bit TSS (AMD64 APM 2, section 12.2.5). */
+#define TSS_RSP0 4u
 /* How far around the guest's #GP handler the HLT and IRETQ bytes are looked for. */
 #define SEARCH_PAGES 512
 
@@ -202,20 +204,66 @@ void gphook_finish(struct vcpu *vcpu, const struct gp_hook *hook, enum trap_kind
     vcpu_set_regs(vcpu, &regs);
 }
 
+/* Where the CPU begins to push at an exception from CPL3. */
+static bool stack_top(const struct guest_memory *m, const struct kvm_sregs *s, uint64_t *top)
+{
+    uint64_t rsp0;
+
+    if (walk_read(m, s->cr3, s->tr.base + TSS_RSP0, &rsp0, 8) != 8)
+        return false;
+    *top = rsp0 & ~15ull; /* long mode aligns the stack before it pushes */
+    return true;
+}
+
 uint64_t gphook_user_frame_gpa(struct vcpu *vcpu)
 {
+    const struct guest_memory *m = &vcpu->vm->memory;
     struct kvm_sregs s;
-    uint64_t rsp0;
     struct translation t;
+    uint64_t top;
 
     vcpu_get_sregs(vcpu, &s);
-    if (walk_read(&vcpu->vm->memory, s.cr3, s.tr.base + 4, &rsp0, 8) != 8)
+    if (!stack_top(m, &s, &top) || !walk(m, s.cr3, top - sizeof(struct exception_frame), &t))
         return 0;
-    uint64_t top = rsp0 & ~15ull; /* long mode aligns the stack before it pushes */
-    if (!walk(&vcpu->vm->memory, s.cr3, top - sizeof(struct exception_frame), &t))
+    const uint8_t *frame = guest_memory_at(m, t.gpa, sizeof(struct exception_frame));
+    if (!frame ||
+        (m->readable && m->readable[(uint64_t)(frame - m->host) / PAGE_BYTES] != ACCESS_WRITE))
         return 0;
     /* A frame that straddles a page would need two addresses; no kernel does that. */
     if ((t.gpa & (PAGE_BYTES - 1)) + sizeof(struct exception_frame) > PAGE_BYTES)
         return 0;
     return t.gpa;
+}
+
+/* The pages that hold these bytes are used. */
+static void add_pages(const struct guest_memory *m, uint64_t cr3, uint64_t va, uint64_t len,
+                      enum page_access access, struct page_fault out[GPHOOK_PAGES], unsigned *count)
+{
+    struct translation t;
+
+    for (uint64_t at = va & ~(uint64_t)(PAGE_BYTES - 1); at < va + len; at += PAGE_BYTES) {
+        const uint8_t *to = walk(m, cr3, at, &t) ? guest_memory_at(m, t.gpa, 1) : NULL;
+        if (to && *count < GPHOOK_PAGES)
+            out[(*count)++] =
+                (struct page_fault){(uint64_t)(to - m->host) / PAGE_BYTES, access};
+    }
+}
+
+unsigned gphook_pages(struct vcpu *vcpu, const struct gp_hook *hook,
+                      struct page_fault out[GPHOOK_PAGES])
+{
+    const struct guest_memory *m = &vcpu->vm->whole->memory;
+    struct kvm_sregs s;
+    uint64_t top;
+    unsigned count = 0;
+
+    vcpu_get_sregs(vcpu, &s);
+    if (stack_top(m, &s, &top))
+        add_pages(m, s.cr3, top - sizeof(struct exception_frame), sizeof(struct exception_frame),
+                  ACCESS_WRITE, out, &count);
+    add_pages(m, s.cr3, s.tr.base + TSS_RSP0, sizeof top, ACCESS_READ, out, &count);
+    add_pages(m, s.cr3, s.idt.base + VECTOR_GP * GATE_BYTES, GATE_BYTES, ACCESS_READ, out, &count);
+    add_pages(m, s.cr3, s.gdt.base, (uint64_t)s.gdt.limit + 1, ACCESS_READ, out, &count);
+    add_pages(m, s.cr3, hook->rip, 1, ACCESS_READ, out, &count);
+    return count;
 }

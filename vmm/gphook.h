@@ -2,6 +2,7 @@
 #define VMM_GPHOOK_H
 
 #include "recorder/event.h"
+#include "vmm/ownership.h"
 #include "vmm/vcpu.h"
 
 /*
@@ -54,8 +55,18 @@ enum trap_kind gphook_classify(struct vcpu *vcpu, const struct exception_frame *
 void gphook_finish(struct vcpu *vcpu, const struct gp_hook *hook, enum trap_kind kind,
                    const struct exception_frame *frame, uint64_t tsc);
 
-/* Where the CPU pushes the frame of an exception from CPL3 (TSS.RSP0), as a GPA; 0 if unknown. */
+/* Where the CPU pushes the frame of an exception from CPL3 (TSS.RSP0), as a GPA; 0 if unknown, or
+ * if the page is not, or not only, this vCPU's (vmm/ownership.h). */
 uint64_t gphook_user_frame_gpa(struct vcpu *vcpu);
+
+/*
+ * What the CPU uses on its way from CPL3 to the hook, of vCPUs that run at the same time: pages of
+ * its tables, of the kernel's stack, which it writes, and of the hook. Returns how many there are
+ * in `out`; none if they cannot be found.
+ */
+#define GPHOOK_PAGES 8u
+unsigned gphook_pages(struct vcpu *vcpu, const struct gp_hook *hook,
+                      struct page_fault out[GPHOOK_PAGES]);
 
 #define VECTOR_GP 13
 

@@ -21,6 +21,7 @@
 #define FAULT_SIGNAL SIGUSR2
 /* What an instruction can need at once that it does not own, generously. */
 #define LOANS_MAX 16u
+#define NO_ROOT   UINT64_MAX
 
 struct owner {
     uint8_t *mapping;
@@ -32,6 +33,7 @@ struct owner {
     struct page_fault fault;
     uint64_t loan[LOANS_MAX]; /* pages it can write without owning them */
     unsigned loans;
+    uint64_t root; /* the page of ownership_lend_root(), or NO_ROOT */
 };
 
 struct ownership {
@@ -97,6 +99,20 @@ static void allow(const struct ownership *o, const struct owner *owner, uint64_t
     protect(o, owner, page, access == ACCESS_READ);
 }
 
+/* What the mapping is to allow. */
+static enum page_access granted(const struct owner *owner, uint64_t page)
+{
+    return page == owner->root ? ACCESS_WRITE : owner->table[page];
+}
+
+/* A loan of that page is no longer one. */
+static void forget_loan(struct owner *owner, uint64_t page)
+{
+    for (unsigned i = 0; i < owner->loans; i++)
+        if (owner->loan[i] == page)
+            owner->loan[i--] = owner->loan[--owner->loans];
+}
+
 static void wake(const struct ownership *o, const struct owner *owner, uint64_t page)
 {
     struct uffdio_range range = {address(owner, page), PAGE_BYTES};
@@ -134,8 +150,8 @@ static void serve(struct ownership *o, const struct uffd_msg *message)
         if (at - (uintptr_t)owner->mapping >= size)
             continue;
         pthread_mutex_lock(&owner->lock);
-        if (owner->table[page] >= wanted) /* the host had taken it out of the mapping */
-            allow(o, owner, page, owner->table[page]);
+        if (granted(owner, page) >= wanted) /* the host had taken it out of the mapping */
+            allow(o, owner, page, granted(owner, page));
         else
             lend(o, owner, page, wanted);
         wake(o, owner, page);
@@ -173,7 +189,7 @@ void ownership_enter(struct ownership *o, unsigned vcpu)
         self = (pid_t)syscall(SYS_gettid);
     pthread_mutex_lock(&owner->lock);
     for (unsigned i = 0; i < owner->loans; i++)
-        allow(o, owner, owner->loan[i], owner->table[owner->loan[i]]);
+        allow(o, owner, owner->loan[i], granted(owner, owner->loan[i]));
     owner->loans = 0;
     owner->lost |= owner->faulted;
     owner->faulted = false;
@@ -200,18 +216,19 @@ enum ownership_stop ownership_leave(struct ownership *o, unsigned vcpu, struct p
 
 /* ---- permissions ---- */
 
-static void set(struct ownership *o, unsigned vcpu, uint64_t page, enum page_access access)
+enum page_access ownership_set(struct ownership *o, unsigned vcpu, uint64_t page,
+                               enum page_access access)
 {
     struct owner *owner = &o->owner[vcpu];
+    const enum page_access before = owner->table[page];
 
     pthread_mutex_lock(&owner->lock);
     assert(!owner->thread);
-    for (unsigned i = 0; i < owner->loans; i++)
-        if (owner->loan[i] == page)
-            owner->loan[i--] = owner->loan[--owner->loans];
+    forget_loan(owner, page);
     owner->table[page] = (uint8_t)access;
-    allow(o, owner, page, access);
+    allow(o, owner, page, granted(owner, page));
     pthread_mutex_unlock(&owner->lock);
+    return before;
 }
 
 bool ownership_conflict(const struct ownership *o, unsigned other, const struct page_fault *wanted)
@@ -227,14 +244,49 @@ void ownership_transfer(struct ownership *o, unsigned vcpu, const struct page_fa
         return; /* it is shared now */
     for (unsigned i = 0; i < o->vcpus; i++)
         if (i != vcpu && ownership_conflict(o, i, wanted))
-            set(o, i, wanted->page, wanted->access == ACCESS_WRITE ? ACCESS_NONE : ACCESS_READ);
-    set(o, vcpu, wanted->page, wanted->access);
+            ownership_set(o, i, wanted->page, wanted->access == ACCESS_WRITE ? ACCESS_NONE : ACCESS_READ);
+    ownership_set(o, vcpu, wanted->page, wanted->access);
 }
 
 void ownership_share(struct ownership *o, uint64_t page)
 {
     for (unsigned i = 0; i < o->vcpus; i++)
-        set(o, i, page, ACCESS_WRITE);
+        ownership_set(o, i, page, ACCESS_WRITE);
+}
+
+void ownership_disown(struct ownership *o, uint64_t page)
+{
+    for (unsigned i = 0; i < o->vcpus; i++)
+        ownership_set(o, i, page, ACCESS_NONE);
+}
+
+/* The page of `owner`'s root that is lent to it becomes this one. */
+static void change_root(struct ownership *o, struct owner *owner, uint64_t page)
+{
+    const uint64_t last = owner->root;
+
+    pthread_mutex_lock(&owner->lock);
+    owner->root = page;
+    if (last != NO_ROOT)
+        allow(o, owner, last, granted(owner, last));
+    if (page != NO_ROOT) {
+        forget_loan(owner, page);
+        allow(o, owner, page, granted(owner, page));
+    }
+    pthread_mutex_unlock(&owner->lock);
+}
+
+void ownership_lend_root(struct ownership *o, unsigned vcpu, uint64_t page)
+{
+    change_root(o, &o->owner[vcpu], page);
+}
+
+void ownership_return_root(struct ownership *o, unsigned vcpu, uint64_t but)
+{
+    struct owner *owner = &o->owner[vcpu];
+
+    if (owner->root != NO_ROOT && owner->root != but)
+        change_root(o, owner, NO_ROOT);
 }
 
 bool ownership_is_shared(const struct ownership *o, uint64_t page)
@@ -346,8 +398,10 @@ struct ownership *ownership_create(const struct guest_memory *memory, unsigned v
     o->memory = memory;
     o->vcpus = vcpus;
     o->faults = o->stop = -1;
-    for (unsigned i = 0; i < vcpus; i++)
+    for (unsigned i = 0; i < vcpus; i++) {
         pthread_mutex_init(&o->owner[i].lock, NULL);
+        o->owner[i].root = NO_ROOT;
+    }
     int rc = open_userfaultfd(o, e);
     for (unsigned i = 0; i < vcpus && rc == 0; i++)
         rc = open_owner(o, &o->owner[i], e);

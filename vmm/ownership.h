@@ -62,8 +62,21 @@ bool ownership_conflict(const struct ownership *o, unsigned other, const struct 
 /* Let it have that, and take it from the others; neither it nor who has
  * to give something up is in KVM_RUN. */
 void ownership_transfer(struct ownership *o, unsigned vcpu, const struct page_fault *wanted);
-/* Let all of them use the page as they like, for ever: for page tables, which the CPU itself walks
- * when its TLB happens to need it. None is in KVM_RUN. */
+/* Let all of them use the page as they like: for page tables, which the CPU itself walks when its
+ * TLB happens to need it. None is in KVM_RUN. */
 void ownership_share(struct ownership *o, uint64_t page);
+/* One's permission alone, whatever others have; returns the one before. It is not in KVM_RUN. */
+enum page_access ownership_set(struct ownership *o, unsigned vcpu, uint64_t page,
+                               enum page_access access);
+/* Nobody has it any more. None is in KVM_RUN. */
+void ownership_disown(struct ownership *o, uint64_t page);
+
+/*
+ * Lend a vCPU the page of its root page table, between two KVM_RUNs of it and whoever else has the
+ * page: its TLB may have needed the root earlier, or later, or not at all, so that shows nowhere
+ * here. ownership_return_root() ends it, unless the page is `but`, the root that is still in use.
+ */
+void ownership_lend_root(struct ownership *o, unsigned vcpu, uint64_t page);
+void ownership_return_root(struct ownership *o, unsigned vcpu, uint64_t but);
 
 #endif

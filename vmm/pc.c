@@ -172,6 +172,13 @@ bool pc_is_pm_timer(const struct vcpu_exit *exit)
     return exit->kind == EXIT_PIO_IN && exit->at >= PM_TIMER_PORT && exit->at < PM_TIMER_PORT + 4;
 }
 
+bool pc_may_use_memory(const struct vcpu_exit *exit)
+{
+    /* Doorbells are in BARs, below the APICs, or are reached by way of configuration space. */
+    return (exit->kind == EXIT_MMIO_WRITE && exit->at < IOAPIC_BASE) ||
+           (exit->kind == EXIT_PIO_OUT && pci_is_config_port(exit->at));
+}
+
 bool pc_serve(struct pc *pc, const struct vcpu_exit *exit, uint64_t now)
 {
     const bool mmio = exit->kind == EXIT_MMIO_READ || exit->kind == EXIT_MMIO_WRITE;

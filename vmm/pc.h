@@ -83,6 +83,9 @@ int pc_init(struct pc *pc, const struct pc_config *config, struct err *e);
  */
 bool pc_serve(struct pc *pc, const struct vcpu_exit *exit, uint64_t now);
 
+/* Whether a device may use the guest's memory at this access: by ringing a doorbell. */
+bool pc_may_use_memory(const struct vcpu_exit *exit);
+
 bool pc_is_pm_timer(const struct vcpu_exit *exit);
 
 /* Whether an MSR is one of a local APIC's, and there are such. */

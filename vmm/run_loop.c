@@ -149,18 +149,27 @@ uint64_t update_devices(struct machine *m, uint64_t now)
 
 /* ---- delivery at a sync point ---- */
 
-static void install_hook(struct machine *m)
+bool hook_is_due(struct machine *m)
 {
+    struct gp_hook hook;
     uint64_t gate_gpa;
     uint8_t gate[16];
 
     if (m->hook.rip || m->syncs_to_hook_check-- > 0)
-        return;
+        return false;
     m->syncs_to_hook_check = HOOK_CHECK_SYNCS;
-    if (!gphook_prepare(&m->cpu->vcpu, &m->hook, &gate_gpa, gate)) {
-        m->hook = (struct gp_hook){0};
+    return gphook_prepare(&m->cpu->vcpu, &hook, &gate_gpa, gate);
+}
+
+void install_hook(struct machine *m)
+{
+    struct gp_hook hook;
+    uint64_t gate_gpa;
+    uint8_t gate[16];
+
+    if (m->hook.rip || !gphook_prepare(&m->cpu->vcpu, &hook, &gate_gpa, gate))
         return;
-    }
+    m->hook = hook;
     m->dma.dma.write(&m->dma.dma, gate_gpa, gate, sizeof gate);
     recorder_hook(m->recorder, &m->hook);
 }
@@ -333,12 +342,10 @@ void handle_sync(struct machine *m, struct vcpu_exit *exit)
 
 /* ---- forced points ---- */
 
-/* The exception frames that landing at CPL3 leaves behind differ from run to run, so both sides
- * clear that dead piece of stack. */
-static void scrub_user_frame(struct machine *m)
+void scrub_user_frame(struct machine *m)
 {
     static const uint8_t zero[sizeof(struct exception_frame)];
-    uint64_t gpa = gphook_user_frame_gpa(&m->cpu->vcpu);
+    uint64_t gpa = vcpu_cpl(&m->cpu->vcpu) == 3 ? gphook_user_frame_gpa(&m->cpu->vcpu) : 0;
 
     if (gpa)
         m->dma.dma.write(&m->dma.dma, gpa, zero, sizeof zero);
@@ -384,8 +391,7 @@ static int force_point(struct machine *m, bool only_waiting, struct err *e)
         exit = (struct vcpu_exit){.kind = EXIT_FORCED};
         recorder_sync(m->recorder, &m->cpu->vcpu, &exit);
         clock_sync(clock);
-        if (landmark.cpl == 3)
-            scrub_user_frame(m);
+        scrub_user_frame(m);
         m->at_sync = true;
         m->stats.forced++;
         schedule_looked(m, now, only_waiting);
@@ -539,7 +545,8 @@ static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
         m->ended = END_STOPPED;
     if (m->ended)
         return 0;
-    install_hook(m);
+    if (hook_is_due(m))
+        install_hook(m);
     deliver(m);
     m->at_sync = false;
     return recorder_epoch(m->recorder, now, e);

@@ -238,9 +238,9 @@ static int default_recording(struct run_options *o, struct err *e)
 /* What --smp crew cannot do. */
 static int check_crew(struct run_options *o, struct err *e)
 {
-    if (o->disk || o->checkpoint_s)
-        return err_set(e, STATUS_USAGE, "run: --smp crew cannot have %s yet; give --smp uni",
-                       o->disk ? "a disk" : "--checkpoint-every");
+    if (o->checkpoint_s)
+        return err_set(e, STATUS_USAGE,
+                       "run: --smp crew cannot have --checkpoint-every yet; give --smp uni");
     if (o->clock && o->clock != &clock_landmark)
         return err_set(e, STATUS_USAGE, "run: --smp crew goes with --clock landmark");
     o->clock = &clock_landmark;

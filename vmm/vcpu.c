@@ -7,12 +7,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "mmu/walk.h"
 #include "vmm/cpuid.h"
 #include "vmm/insn.h"
 #include "vmm/ownership.h"
 
 #define APIC_BASE_ENABLED 0xfee00800ull
 #define APIC_BASE_BSP     (1ull << 8)
+#define CR0_PG            (1ull << 31)
 
 /* The APIC itself is ours (devices/lapic.h), but KVM shows it in CPUID only if it knows that it is
  * enabled. */
@@ -106,22 +108,44 @@ void vcpu_remove_debug_register(struct vcpu *vcpu, unsigned number)
     set_debug(vcpu, vcpu->stepping);
 }
 
+/* A vCPU that has loaded a root page table needs it when its TLB has nothing that does instead, as
+ * parts of the kernel that all roots have in common: that may be now, in one run, and some
+ * instructions later in another. So it gets it there and then, and no exit comes of it. */
+static bool is_root(struct vcpu *vcpu, const struct page_fault *fault)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    return (sregs.cr0 & CR0_PG) &&
+           (sregs.cr3 & PTE_ADDRESS) ==
+               guest_memory_gpa(&vcpu->vm->memory, fault->page * PAGE_BYTES);
+}
+
 /* KVM_RUN; where vCPUs run at the same time also why it was interrupted: then fault->kind is
  * EXIT_FAULT, else 0. */
 static int enter_guest(struct vcpu *vcpu, struct vcpu_exit *fault)
 {
     struct ownership *o = vcpu->vm->ownership;
+    enum ownership_stop stop;
     struct page_fault page;
+    bool at_fault;
+    int rc, why;
 
     *fault = (struct vcpu_exit){.kind = 0};
     if (!o)
         return ioctl(vcpu->fd, KVM_RUN, 0);
-    ownership_enter(o, vcpu->index);
-    int rc = ioctl(vcpu->fd, KVM_RUN, 0);
-    const int why = errno;
-    const enum ownership_stop stop = ownership_leave(o, vcpu->index, &page);
+    do {
+        ownership_enter(o, vcpu->index);
+        rc = ioctl(vcpu->fd, KVM_RUN, 0);
+        why = errno;
+        stop = ownership_leave(o, vcpu->index, &page);
+        at_fault = stop == OWNERSHIP_FAULT && rc < 0 && why == EINTR;
+        if (!at_fault || !is_root(vcpu, &page))
+            break;
+        ownership_lend_root(o, vcpu->index, page.page);
+    } while (true);
     errno = why;
-    if (stop == OWNERSHIP_FAULT && rc < 0 && why == EINTR) {
+    if (at_fault) {
         fault->kind = EXIT_FAULT;
         fault->at = guest_memory_gpa(&vcpu->vm->memory, page.page * PAGE_BYTES);
         fault->size = page.access;

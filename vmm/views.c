@@ -2,8 +2,6 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "mmu/walk.h"
 #include "vmm/vcpu.h"
@@ -41,6 +39,11 @@ int views_create(struct views *v, struct vm *whole, unsigned count, struct err *
     v->ownership = ownership_create(&whole->memory, count, e);
     if (!v->ownership)
         return -1;
+    v->tables = shared_tables_create(&whole->memory, v->ownership);
+    if (!v->tables) {
+        views_destroy(v);
+        return err_set(e, STATUS_ERROR, "out of memory");
+    }
     for (unsigned i = 0; i < count && rc == 0; i++) {
         rc = vm_create_view(&v->vm[i], whole, v->ownership, i, e);
         v->count += rc == 0;
@@ -54,48 +57,79 @@ void views_destroy(struct views *v)
 {
     for (unsigned i = 0; i < v->count; i++)
         vm_destroy(&v->vm[i]);
+    shared_tables_destroy(v->tables);
     ownership_destroy(v->ownership);
     *v = (struct views){.count = 0};
 }
 
-/* seen: the levels at which each page was met, one bit each. */
-static void share_table(struct views *v, const struct guest_memory *m, uint64_t gpa, unsigned level,
-                        uint8_t *seen)
+void views_begin(struct views *v)
 {
-    const uint64_t *entries = guest_memory_at(m, gpa, PAGE_BYTES);
+    const uint64_t cr3 = views_root(v->vm[0].vcpu[0]);
 
-    if (!entries)
-        return;
-    const uint64_t page = (uint64_t)((const uint8_t *)entries - m->host) / PAGE_BYTES;
-    if (seen[page] >> level & 1)
-        return;
-    if (!seen[page])
-        ownership_share(v->ownership, page);
-    seen[page] |= (uint8_t)(1u << level);
-    for (unsigned i = 0; i < PAGE_BYTES / 8 && level > 1; i++)
-        if ((entries[i] & PTE_PRESENT) && (level == 4 || !(entries[i] & PTE_LARGE)))
-            share_table(v, m, entries[i] & PTE_ADDRESS, level - 1, seen);
+    if (cr3)
+        shared_tables_add(v->tables, cr3);
 }
 
-void views_share_tables(struct views *v, uint64_t cr3)
-{
-    const struct guest_memory *m = &v->vm[0].whole->memory;
-    uint8_t *seen = calloc(m->size / PAGE_BYTES, 1);
-
-    assert(seen && v->roots < VIEWS_ROOTS);
-    v->root[v->roots++] = cr3 & PTE_ADDRESS;
-    share_table(v, m, cr3 & PTE_ADDRESS, 4, seen);
-    free(seen);
-}
-
-bool views_new_tables(const struct views *v, struct vcpu *vcpu, uint64_t *cr3)
+uint64_t views_root(struct vcpu *vcpu)
 {
     struct kvm_sregs sregs;
 
     vcpu_get_sregs(vcpu, &sregs);
-    *cr3 = sregs.cr3;
-    for (unsigned i = 0; i < v->roots; i++)
-        if (v->root[i] == (sregs.cr3 & PTE_ADDRESS))
-            return false;
-    return sregs.cr0 & CR0_PG;
+    return sregs.cr0 & CR0_PG ? sregs.cr3 & PTE_ADDRESS : 0;
+}
+
+bool views_contended(const struct views *v, unsigned vcpu, const struct page_fault *wanted)
+{
+    for (unsigned i = 0; i < v->count; i++)
+        if (i != vcpu && ownership_conflict(v->ownership, i, wanted))
+            return true;
+    return false;
+}
+
+/* Whether tables are to be looked through where a contended page changes hands. */
+static bool looks(const struct views *v, uint64_t cr3)
+{
+    return v->changing || (cr3 && !shared_tables_has(v->tables, cr3));
+}
+
+bool views_conflict(const struct views *v, unsigned vcpu, unsigned other, uint64_t cr3,
+                    const struct page_fault *wanted)
+{
+    return other != vcpu &&
+           (ownership_conflict(v->ownership, other, wanted) ||
+            (looks(v, cr3) && views_contended(v, vcpu, wanted)));
+}
+
+static void look_through(struct views *v, unsigned vcpu, uint64_t cr3)
+{
+    uint64_t in_use[MAX_VCPUS];
+    unsigned count = 0;
+
+    if (cr3)
+        in_use[count++] = cr3;
+    for (unsigned i = 0; i < v->count; i++) {
+        const uint64_t root = i == vcpu ? 0 : views_root(v->vm[i].vcpu[i]);
+        if (root)
+            in_use[count++] = root;
+    }
+    shared_tables_refresh(v->tables, in_use, count);
+    if (cr3 && !shared_tables_has(v->tables, cr3)) {
+        shared_tables_add(v->tables, cr3);
+        v->changing = true;
+    }
+}
+
+bool views_give(struct views *v, unsigned vcpu, uint64_t cr3, const struct page_fault *wanted)
+{
+    const struct guest_memory *m = &v->vm[vcpu].whole->memory;
+    const uint8_t *root = cr3 ? guest_memory_at(m, cr3, PAGE_BYTES) : NULL;
+
+    ownership_return_root(v->ownership, vcpu,
+                          root ? (uint64_t)(root - m->host) / PAGE_BYTES : UINT64_MAX);
+    if (looks(v, cr3) && views_contended(v, vcpu, wanted))
+        look_through(v, vcpu, cr3);
+    if (ownership_table(v->ownership, vcpu)[wanted->page] >= wanted->access)
+        return false;
+    ownership_transfer(v->ownership, vcpu, wanted);
+    return true;
 }

@@ -1,19 +1,17 @@
 #ifndef VMM_VIEWS_H
 #define VMM_VIEWS_H
 
-#include "vmm/ownership.h"
+#include "vmm/shared_tables.h"
 #include "vmm/vm.h"
-
-#define VIEWS_ROOTS 8u
 
 /* The VMs of a machine whose vCPUs run at the same time: one for each of them, on the memory of one
  * that has none of its own (vm_create_view()). */
 struct views {
     struct ownership *ownership;
+    struct shared_tables *tables;
     unsigned count;
     struct vm vm[MAX_VCPUS];
-    uint64_t root[VIEWS_ROOTS]; /* of views_share_tables() */
-    unsigned roots;
+    bool changing; /* the guest has made page tables of its own, and may change them */
 };
 
 /* `whole` must outlive them. -1: the host lacks what that needs. */
@@ -21,14 +19,23 @@ int views_create(struct views *v, struct vm *whole, unsigned count, struct err *
 /* All zero is fine. The vCPUs go first. */
 void views_destroy(struct views *v);
 
+/* The machine is as it was made: the tables that its first vCPU begins with are everybody's. */
+void views_begin(struct views *v);
+
 /*
- * The page tables that lie under this root, one that is not known yet and of at most VIEWS_ROOTS,
- * belong to all: the CPU walks them when its TLB happens to need it, which is not the same in each
- * run, so nobody may ever have to wait for one of them. They must not change any more in a way that
- * matters. No vCPU is in KVM_RUN.
+ * A vCPU wants a page. Whether another one has to give it up; and whether `other` has to stand when
+ * it is given, as one that has to give it up, or because page tables are to be looked through, for
+ * which all have to.
  */
-void views_share_tables(struct views *v, uint64_t cr3);
-/* Whether a vCPU uses page tables that are not shared, and their root. */
-bool views_new_tables(const struct views *v, struct vcpu *vcpu, uint64_t *cr3);
+bool views_contended(const struct views *v, unsigned vcpu, const struct page_fault *wanted);
+bool views_conflict(const struct views *v, unsigned vcpu, unsigned other, uint64_t cr3,
+                    const struct page_fault *wanted);
+
+/* Give it that. Its root is cr3 (0: it has none). Returns whether the page has changed hands; else
+ * it has the page, which is a page table, like all others. */
+bool views_give(struct views *v, unsigned vcpu, uint64_t cr3, const struct page_fault *wanted);
+
+/* The root page table a vCPU has loaded, or 0. */
+uint64_t views_root(struct vcpu *vcpu);
 
 #endif
