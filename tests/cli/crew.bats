@@ -52,8 +52,6 @@ runs() {
 @test "--smp crew: one CPU is a machine as ever, and what it cannot do yet is refused" {
     ditto 0 run --smp crew -o one.ditto --memory 32M --kernel "$HELLO_ELF"
     ditto 0 verify one.ditto
-    ditto 2 run --smp crew --cpus 2 disk.img
-    one_error 'cannot have a disk yet'
     ditto 2 run --smp crew --cpus 2 --record --checkpoint-every 1 --kernel "$HELLO_ELF"
     one_error 'cannot have --checkpoint-every yet'
     ditto 2 run --smp crew --cpus 2 --clock step --kernel "$HELLO_ELF"

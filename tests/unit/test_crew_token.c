@@ -1,5 +1,5 @@
 /* Who has the token, and for how long: vmm/crew_pages.c on a crew made by hand. Each of its CPUs
- * that wants something wants page tables to be shared, which is in conflict with all others. */
+ * that wants something is served only where all others stand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,14 +28,14 @@ static int setup(void **state)
 static void come_to_fault(struct member *c, uint64_t now)
 {
     c->runs = false;
-    c->arrived = c->new_tables = true;
+    c->arrived = c->for_all = true;
     c->exit.kind = EXIT_FAULT;
     c->waits_ns = now;
 }
 
 static void run(struct member *c, uint64_t now)
 {
-    c->arrived = c->new_tables = false;
+    c->arrived = c->for_all = false;
     c->runs = true;
     c->entered_ns = now;
 }
@@ -68,7 +68,7 @@ static void test_who_needs_it(void **state)
     c[0].rests = c[1].rests = true;
     come_to_fault(&c[2], START);
     assert_null(crew_next_for_token(&crew));
-    assert_true(crew_may_have_page(&c[2]));
+    assert_true(crew_may_be_served(&c[2]));
 }
 
 static void test_quantum_follows_the_price_of_pages(void **state)
