@@ -35,8 +35,8 @@ bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct transl
 bool walk_find_user(const struct guest_memory *m, uint64_t cr3, uint64_t gpa, uint64_t *va);
 
 /*
- * Which of these pages, ascending numbers in m->host, user code has under this root: those are data,
- * whatever they look like. Looks where walk_find_user() does.
+ * Which of these pages, ascending numbers in m->host, user code has under this root: those are
+ * data, whatever they look like. Looks where walk_find_user() does.
  */
 void walk_find_data(const struct guest_memory *m, uint64_t cr3, const uint32_t *page,
                     unsigned count, bool *is_data);

@@ -38,8 +38,8 @@ struct lent {
     uint8_t copy[PAGE_BYTES];
 };
 
-/* A place in user code is found by a trap into the kernel, for which the vCPU may lack pages. It has
- * not used them since its run began, or would have come out at them: so it gets them for the
+/* A place in user code is found by a trap into the kernel, for which the vCPU may lack pages. It
+ * has not used them since its run began, or would have come out at them: so it gets them for the
  * landing, and they are put back as they were. */
 static unsigned lend_pages(struct player *p, struct lent lent[GPHOOK_PAGES])
 {
@@ -64,8 +64,7 @@ static void take_back(struct player *p, const struct lent *lent, unsigned count)
 {
     while (count--) {
         memcpy(p->vm.memory.host + lent[count].page * PAGE_BYTES, lent[count].copy, PAGE_BYTES);
-        ownership_set(p->views.ownership, p->cpu->vcpu.index, lent[count].page,
-                      lent[count].access);
+        ownership_set(p->views.ownership, p->cpu->vcpu.index, lent[count].page, lent[count].access);
     }
 }
 

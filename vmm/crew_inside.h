@@ -23,9 +23,9 @@ struct member {
     struct page_fault fault; /* of an exit that is one */
     uint64_t root;           /* of its page tables then */
     bool for_all;            /* what it stands at is served where all others stand */
-    uint64_t served;     /* its exits so far: its sync points */
-    uint64_t waits_ns;   /* since when it waits for that page */
-    uint64_t entered_ns; /* when it began to run */
+    uint64_t served;         /* its exits so far: its sync points */
+    uint64_t waits_ns;       /* since when it waits for that page */
+    uint64_t entered_ns;     /* when it began to run */
     /* Since when something wants it to stop; 0: nothing does. */
     uint64_t wanted_ns;  /* ... a page of its */
     uint64_t pending_ns; /* ... an interrupt to be taken */

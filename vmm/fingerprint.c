@@ -237,8 +237,8 @@ void fingerprint_compare_also(const struct guest_memory *m, struct landmark *l, 
     l->words_digest = count ? words_digest(m, l) : 0;
 }
 
-/* Which of the landmark's pages are page tables, as far as can be known: they look like it, and user
- * code does not have them. (A page with a counter, odd at the moment, looks like it.) */
+/* Which of the landmark's pages are page tables, as far as can be known: they look like it, and
+ * user code does not have them. (A page with a counter, odd at the moment, looks like it.) */
 static void find_tables(const struct guest_memory *m, const struct landmark *l,
                         bool is_table[LANDMARK_PAGES])
 {

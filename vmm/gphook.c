@@ -244,8 +244,7 @@ static void add_pages(const struct guest_memory *m, uint64_t cr3, uint64_t va, u
     for (uint64_t at = va & ~(uint64_t)(PAGE_BYTES - 1); at < va + len; at += PAGE_BYTES) {
         const uint8_t *to = walk(m, cr3, at, &t) ? guest_memory_at(m, t.gpa, 1) : NULL;
         if (to && *count < GPHOOK_PAGES)
-            out[(*count)++] =
-                (struct page_fault){(uint64_t)(to - m->host) / PAGE_BYTES, access};
+            out[(*count)++] = (struct page_fault){(uint64_t)(to - m->host) / PAGE_BYTES, access};
     }
 }
 

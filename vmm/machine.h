@@ -21,7 +21,7 @@
 struct machine_config {
     uint64_t memory; /* bytes */
     unsigned cpus;   /* 1 to MAX_VCPUS */
-    bool parallel;   /* several CPUs run at the same time (vmm/crew.h); there is no disk */
+    bool parallel;   /* several CPUs run at the same time (vmm/crew.h) */
     uint64_t chaos;  /* seed of random turns, or quanta, of several CPUs; 0: fair ones */
     const void *kernel, *initrd;
     size_t kernel_len, initrd_len;

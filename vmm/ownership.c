@@ -244,7 +244,8 @@ void ownership_transfer(struct ownership *o, unsigned vcpu, const struct page_fa
         return; /* it is shared now */
     for (unsigned i = 0; i < o->vcpus; i++)
         if (i != vcpu && ownership_conflict(o, i, wanted))
-            ownership_set(o, i, wanted->page, wanted->access == ACCESS_WRITE ? ACCESS_NONE : ACCESS_READ);
+            ownership_set(o, i, wanted->page,
+                          wanted->access == ACCESS_WRITE ? ACCESS_NONE : ACCESS_READ);
     ownership_set(o, vcpu, wanted->page, wanted->access);
 }
 

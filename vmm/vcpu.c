@@ -256,10 +256,11 @@ static int cannot_run(const struct vcpu *vcpu, struct err *e)
 {
     if (errno != ENOTSUP)
         return err_set(e, STATUS_ERROR, "KVM_RUN: %s", strerror(errno));
-    return err_set(e, STATUS_ERROR,
-                   "the instruction at rip %#llx, of vCPU %u, is one that KVM does itself on memory "
-                   "of another vCPU, which --smp crew cannot do; give --smp uni",
-                   (unsigned long long)vcpu->regs->rip, vcpu->index);
+    return err_set(
+        e, STATUS_ERROR,
+        "the instruction at rip %#llx, of vCPU %u, is one that KVM does itself on memory "
+        "of another vCPU, which --smp crew cannot do; give --smp uni",
+        (unsigned long long)vcpu->regs->rip, vcpu->index);
 }
 
 int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)

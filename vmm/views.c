@@ -95,9 +95,8 @@ static bool looks(const struct views *v, uint64_t cr3)
 bool views_conflict(const struct views *v, unsigned vcpu, unsigned other, uint64_t cr3,
                     const struct page_fault *wanted)
 {
-    return other != vcpu &&
-           (ownership_conflict(v->ownership, other, wanted) ||
-            (looks(v, cr3) && views_contended(v, vcpu, wanted)));
+    return other != vcpu && (ownership_conflict(v->ownership, other, wanted) ||
+                             (looks(v, cr3) && views_contended(v, vcpu, wanted)));
 }
 
 static void look_through(struct views *v, unsigned vcpu, uint64_t cr3)

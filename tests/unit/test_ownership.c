@@ -166,6 +166,34 @@ static void shared_pages_never_fault(void **state)
     assert_int_equal(value, 3);
 }
 
+static void a_root_is_lent_and_shows_nowhere(void **state)
+{
+    struct page_fault fault;
+    uint64_t value;
+
+    (void)state;
+    run_through(0, PAGE, 1, &value);
+    assert_int_equal(run(1, PAGE, 1, &value, &fault), OWNERSHIP_FAULT);
+    ownership_lend_root(o, 1, PAGE);
+    assert_int_equal(run(1, PAGE, 1, &value, &fault), OWNERSHIP_NOTHING);
+    assert_int_equal(run(0, PAGE, 1, &value, &fault), OWNERSHIP_NOTHING);
+    assert_int_equal(value, 3);
+    assert_int_equal(access_of(1, PAGE), ACCESS_NONE);
+    /* Whoever takes the page from its owner does not take the loan. */
+    assert_int_equal(run_through(2, PAGE, 1, &value), 2);
+    assert_int_equal(run(1, PAGE, 1, &value, &fault), OWNERSHIP_NOTHING);
+    ownership_return_root(o, 1, PAGE);
+    assert_int_equal(run(1, PAGE, 1, &value, &fault), OWNERSHIP_NOTHING);
+    ownership_return_root(o, 1, PAGE + 1);
+    assert_int_equal(run(1, PAGE, 1, &value, &fault), OWNERSHIP_FAULT);
+    /* Another root takes its place; what nobody has was given back. */
+    ownership_lend_root(o, 1, PAGE);
+    ownership_lend_root(o, 1, PAGE + 1);
+    assert_int_equal(run(1, PAGE, 1, &value, &fault), OWNERSHIP_FAULT);
+    ownership_disown(o, PAGE);
+    assert_int_equal(run(2, PAGE, 1, &value, &fault), OWNERSHIP_FAULT);
+}
+
 static void memory_shows_what_may_be_read(void **state)
 {
     struct guest_memory view = memory;
@@ -246,6 +274,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_page_that_the_host_takes_away_is_no_fault, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(shared_pages_never_fault, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_root_is_lent_and_shows_nowhere, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_shows_what_may_be_read, setup, teardown),
         cmocka_unit_test_setup_teardown(none_is_lost_in_parallel, setup, teardown),
     };
