@@ -85,6 +85,14 @@ void *guest_memory_at(const struct guest_memory *m, uint64_t gpa, uint64_t len)
     return if_readable(m, m->low_size + offset, len);
 }
 
+void *guest_memory_any(const struct guest_memory *m, uint64_t gpa, uint64_t len)
+{
+    struct guest_memory all = *m;
+
+    all.readable = NULL;
+    return guest_memory_at(&all, gpa, len);
+}
+
 bool guest_memory_touched(const struct guest_memory *m, uint64_t *start, uint64_t *end)
 {
     off_t data = *start < m->size ? lseek(m->fd, (off_t)*start, SEEK_DATA) : -1;

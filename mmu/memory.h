@@ -49,6 +49,10 @@ void guest_memory_destroy(struct guest_memory *m);
  * readable. */
 void *guest_memory_at(const struct guest_memory *m, uint64_t gpa, uint64_t len);
 
+/* The same, readable or not: for what one vCPU of several does use, though it has no right to it.
+ */
+void *guest_memory_any(const struct guest_memory *m, uint64_t gpa, uint64_t len);
+
 /*
  * The next run of pages at or after *start (a byte offset into m->host) that were ever touched: the
  * others are zero, and reading them would allocate them. False when there is none.

@@ -11,7 +11,10 @@ bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct transl
     *out =
         (struct translation){.user = true, .writable = true, .executable = true, .accessed = true};
     for (unsigned shift = 39;; shift -= 9) {
-        const uint64_t *entry = guest_memory_at(m, table + ((va >> shift) & 511) * 8, 8);
+        const uint64_t at = table + ((va >> shift) & 511) * 8;
+        /* The root that a vCPU has loaded may be lent to it (vmm/ownership.h). */
+        const uint64_t *entry =
+            shift == 39 ? guest_memory_any(m, at, 8) : guest_memory_at(m, at, 8);
         if (!entry || !(*entry & PTE_PRESENT))
             return false;
         out->user &= (*entry & PTE_USER) != 0;

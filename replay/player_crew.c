@@ -75,6 +75,8 @@ static int land(struct player *p, const struct landmark *landmark, struct err *e
     const int rc = player_land(p, landmark, e);
 
     take_back(p, lent, count);
+    if (rc > 0 && landmark->cpl == 3)
+        gphook_clear_user_frame(&p->cpu->vcpu);
     return rc;
 }
 

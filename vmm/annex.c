@@ -62,7 +62,7 @@ void annex_free(struct annex *annex)
 /* The guest's root page table, if all of it is RAM. */
 static const uint64_t *root_table(const struct vm *vm, uint64_t cr3)
 {
-    return guest_memory_at(&vm->memory, cr3 & PTE_ADDRESS, PAGE_BYTES);
+    return guest_memory_any(&vm->memory, cr3 & PTE_ADDRESS, PAGE_BYTES); /* it may be lent */
 }
 
 /*
@@ -125,8 +125,9 @@ void annex_open(struct annex *annex, struct vcpu *vcpu, uint64_t base, bool user
     struct kvm_sregs sregs;
 
     vcpu_get_sregs(vcpu, &sregs);
-    assert(!annex->guest_root && annex_is_free(vcpu->vm, sregs.cr3, base));
+    assert(!annex->guest_root);
     annex->guest_root = root_table(vcpu->vm, sregs.cr3);
+    assert(annex->guest_root);
     annex->base = base;
     annex->user = user;
     build_tables(annex);

@@ -82,11 +82,9 @@ static void begin_turn(struct member *c)
 static void serve(struct member *c)
 {
     struct machine *m = c->crew->machine;
-    const bool fault = c->exit.kind == EXIT_FAULT, forced = c->exit.kind == EXIT_FORCED;
+    const bool fault = c->exit.kind == EXIT_FAULT;
 
     handle_sync(m, &c->exit);
-    if (forced)
-        scrub_user_frame(m);
     c->served++;
     if (fault && views_give(&m->views, c->index, c->root, &c->fault)) {
         const struct access access = {

@@ -2,6 +2,7 @@
 #include <assert.h>
 
 #include "vmm/crew_inside.h"
+#include "vmm/gphook.h"
 #include "vmm/run_loop.h"
 
 /* How long it is waited for an exit of its own of a CPU that has to give up a page. */
@@ -117,6 +118,8 @@ int crew_force(struct member *c, uint64_t since, bool only_waiting, struct err *
     switch (choice) {
     case CLOCK_CHOSEN:
         landmark.counted = false;
+        if (landmark.cpl == 3)
+            gphook_clear_user_frame(&c->cpu->vcpu);
         recorder_forced_ahead(m->recorder, c->index, &landmark);
         exit = (struct vcpu_exit){.kind = EXIT_FORCED};
         crew_arrive(c, &exit);

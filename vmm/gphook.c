@@ -192,9 +192,10 @@ void gphook_finish(struct vcpu *vcpu, const struct gp_hook *hook, enum trap_kind
     case TRAP_RDTSC:
         vcpu_get_sregs(vcpu, &s);
         saved_rip = walk(m, s.cr3, regs.rsp + 8, &t) ? guest_memory_at(m, t.gpa, 8) : NULL;
-        assert(saved_rip && *saved_rip == frame->rip);
-        *saved_rip = frame->rip + 2;
-        guest_memory_mark(m, saved_rip, sizeof *saved_rip);
+        if (saved_rip && *saved_rip == frame->rip) { /* else other vCPUs have changed its mapping */
+            *saved_rip = frame->rip + 2;
+            guest_memory_mark(m, saved_rip, sizeof *saved_rip);
+        }
         regs.rax = (uint32_t)tsc;
         regs.rdx = tsc >> 32;
         regs.rsp += 8; /* the error code */
@@ -215,19 +216,25 @@ static bool stack_top(const struct guest_memory *m, const struct kvm_sregs *s, u
     return true;
 }
 
+static bool owns_alone(const struct vm *vm, uint64_t page)
+{
+    return !vm->ownership ||
+           (vm->memory.readable[page] == ACCESS_WRITE && !ownership_is_shared(vm->ownership, page));
+}
+
 uint64_t gphook_user_frame_gpa(struct vcpu *vcpu)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
+    const struct guest_memory *all = vcpu->vm->whole ? &vcpu->vm->whole->memory : m;
     struct kvm_sregs s;
     struct translation t;
     uint64_t top;
 
     vcpu_get_sregs(vcpu, &s);
-    if (!stack_top(m, &s, &top) || !walk(m, s.cr3, top - sizeof(struct exception_frame), &t))
+    if (!stack_top(all, &s, &top) || !walk(all, s.cr3, top - sizeof(struct exception_frame), &t))
         return 0;
     const uint8_t *frame = guest_memory_at(m, t.gpa, sizeof(struct exception_frame));
-    if (!frame ||
-        (m->readable && m->readable[(uint64_t)(frame - m->host) / PAGE_BYTES] != ACCESS_WRITE))
+    if (!frame || !owns_alone(vcpu->vm, (uint64_t)(frame - m->host) / PAGE_BYTES))
         return 0;
     /* A frame that straddles a page would need two addresses; no kernel does that. */
     if ((t.gpa & (PAGE_BYTES - 1)) + sizeof(struct exception_frame) > PAGE_BYTES)
@@ -241,8 +248,11 @@ static void add_pages(const struct guest_memory *m, uint64_t cr3, uint64_t va, u
 {
     struct translation t;
 
-    for (uint64_t at = va & ~(uint64_t)(PAGE_BYTES - 1); at < va + len; at += PAGE_BYTES) {
-        const uint8_t *to = walk(m, cr3, at, &t) ? guest_memory_at(m, t.gpa, 1) : NULL;
+    const uint64_t pages = ((va & (PAGE_BYTES - 1)) + len + PAGE_BYTES - 1) / PAGE_BYTES;
+
+    for (uint64_t i = 0; i < pages; i++) {
+        const uint8_t *to =
+            walk(m, cr3, va + i * PAGE_BYTES, &t) ? guest_memory_at(m, t.gpa, 1) : NULL;
         if (to && *count < GPHOOK_PAGES)
             out[(*count)++] = (struct page_fault){(uint64_t)(to - m->host) / PAGE_BYTES, access};
     }
@@ -262,7 +272,17 @@ unsigned gphook_pages(struct vcpu *vcpu, const struct gp_hook *hook,
                   ACCESS_WRITE, out, &count);
     add_pages(m, s.cr3, s.tr.base + TSS_RSP0, sizeof top, ACCESS_READ, out, &count);
     add_pages(m, s.cr3, s.idt.base + VECTOR_GP * GATE_BYTES, GATE_BYTES, ACCESS_READ, out, &count);
-    add_pages(m, s.cr3, s.gdt.base, (uint64_t)s.gdt.limit + 1, ACCESS_READ, out, &count);
     add_pages(m, s.cr3, hook->rip, 1, ACCESS_READ, out, &count);
+    add_pages(m, s.cr3, s.gdt.base, (uint64_t)s.gdt.limit + 1, ACCESS_READ, out, &count);
     return count;
+}
+
+void gphook_clear_user_frame(struct vcpu *vcpu)
+{
+    const struct guest_memory *m = &vcpu->vm->memory;
+    const uint64_t gpa = gphook_user_frame_gpa(vcpu);
+    uint8_t *frame = gpa ? guest_memory_at(m, gpa, sizeof(struct exception_frame)) : NULL;
+
+    if (frame)
+        memset(frame, 0, sizeof(struct exception_frame));
 }

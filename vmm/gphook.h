@@ -58,6 +58,9 @@ void gphook_finish(struct vcpu *vcpu, const struct gp_hook *hook, enum trap_kind
 /* Where the CPU pushes the frame of an exception from CPL3 (TSS.RSP0), as a GPA; 0 if unknown, or
  * if the page is not, or not only, this vCPU's (vmm/ownership.h). */
 uint64_t gphook_user_frame_gpa(struct vcpu *vcpu);
+/* Have zeroes there: what landing leaves behind differs from run to run. For vCPUs that run at the
+ * same time, where a forced point is chosen, and where it was landed on. */
+void gphook_clear_user_frame(struct vcpu *vcpu);
 
 /*
  * What the CPU uses on its way from CPL3 to the hook, of vCPUs that run at the same time: pages of

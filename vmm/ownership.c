@@ -21,7 +21,7 @@
 #define FAULT_SIGNAL SIGUSR2
 /* What an instruction can need at once that it does not own, generously. */
 #define LOANS_MAX 16u
-#define NO_ROOT   UINT64_MAX
+#define NO_PAGE   UINT64_MAX
 
 struct owner {
     uint8_t *mapping;
@@ -33,7 +33,8 @@ struct owner {
     struct page_fault fault;
     uint64_t loan[LOANS_MAX]; /* pages it can write without owning them */
     unsigned loans;
-    uint64_t root; /* the page of ownership_lend_root(), or NO_ROOT */
+    uint64_t root;  /* the page of ownership_lend_root(), or NO_PAGE */
+    uint64_t stale; /* the page of a fault that may be none any more, or NO_PAGE */
 };
 
 struct ownership {
@@ -152,6 +153,8 @@ static void serve(struct ownership *o, const struct uffd_msg *message)
         pthread_mutex_lock(&owner->lock);
         if (granted(owner, page) >= wanted) /* the host had taken it out of the mapping */
             allow(o, owner, page, granted(owner, page));
+        else if (!owner->thread && owner->stale != page)
+            owner->stale = page; /* a kick may have ended the wait: if not, it comes again */
         else
             lend(o, owner, page, wanted);
         wake(o, owner, page);
@@ -194,6 +197,7 @@ void ownership_enter(struct ownership *o, unsigned vcpu)
     owner->lost |= owner->faulted;
     owner->faulted = false;
     owner->thread = self;
+    owner->stale = NO_PAGE;
     pthread_mutex_unlock(&owner->lock);
 }
 
@@ -268,9 +272,9 @@ static void change_root(struct ownership *o, struct owner *owner, uint64_t page)
 
     pthread_mutex_lock(&owner->lock);
     owner->root = page;
-    if (last != NO_ROOT)
+    if (last != NO_PAGE)
         allow(o, owner, last, granted(owner, last));
-    if (page != NO_ROOT) {
+    if (page != NO_PAGE) {
         forget_loan(owner, page);
         allow(o, owner, page, granted(owner, page));
     }
@@ -286,8 +290,15 @@ void ownership_return_root(struct ownership *o, unsigned vcpu, uint64_t but)
 {
     struct owner *owner = &o->owner[vcpu];
 
-    if (owner->root != NO_ROOT && owner->root != but)
-        change_root(o, owner, NO_ROOT);
+    if (owner->root != NO_PAGE && owner->root != but)
+        change_root(o, owner, NO_PAGE);
+}
+
+bool ownership_lacked_only(const struct ownership *o, unsigned vcpu, uint64_t page)
+{
+    const struct owner *owner = &o->owner[vcpu];
+
+    return owner->loans == 1 && owner->loan[0] == page;
 }
 
 bool ownership_is_shared(const struct ownership *o, uint64_t page)
@@ -401,7 +412,7 @@ struct ownership *ownership_create(const struct guest_memory *memory, unsigned v
     o->faults = o->stop = -1;
     for (unsigned i = 0; i < vcpus; i++) {
         pthread_mutex_init(&o->owner[i].lock, NULL);
-        o->owner[i].root = NO_ROOT;
+        o->owner[i].root = o->owner[i].stale = NO_PAGE;
     }
     int rc = open_userfaultfd(o, e);
     for (unsigned i = 0; i < vcpus && rc == 0; i++)

@@ -54,6 +54,9 @@ enum ownership_stop {
 void ownership_enter(struct ownership *o, unsigned vcpu);
 enum ownership_stop ownership_leave(struct ownership *o, unsigned vcpu, struct page_fault *fault);
 
+/* Behind that: whether this page is all that it was lent. */
+bool ownership_lacked_only(const struct ownership *o, unsigned vcpu, uint64_t page);
+
 /* Whether all of them may write it: it was given to ownership_share(). */
 bool ownership_is_shared(const struct ownership *o, uint64_t page);
 

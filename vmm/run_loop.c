@@ -342,10 +342,12 @@ void handle_sync(struct machine *m, struct vcpu_exit *exit)
 
 /* ---- forced points ---- */
 
-void scrub_user_frame(struct machine *m)
+/* The exception frames that landing at CPL3 leaves behind differ from run to run, so both sides
+ * clear that dead piece of stack. */
+static void scrub_user_frame(struct machine *m)
 {
     static const uint8_t zero[sizeof(struct exception_frame)];
-    uint64_t gpa = vcpu_cpl(&m->cpu->vcpu) == 3 ? gphook_user_frame_gpa(&m->cpu->vcpu) : 0;
+    uint64_t gpa = gphook_user_frame_gpa(&m->cpu->vcpu);
 
     if (gpa)
         m->dma.dma.write(&m->dma.dma, gpa, zero, sizeof zero);
@@ -391,7 +393,8 @@ static int force_point(struct machine *m, bool only_waiting, struct err *e)
         exit = (struct vcpu_exit){.kind = EXIT_FORCED};
         recorder_sync(m->recorder, &m->cpu->vcpu, &exit);
         clock_sync(clock);
-        scrub_user_frame(m);
+        if (landmark.cpl == 3)
+            scrub_user_frame(m);
         m->at_sync = true;
         m->stats.forced++;
         schedule_looked(m, now, only_waiting);

@@ -71,9 +71,6 @@ void deliver(struct machine *m);
 bool hook_is_due(struct machine *m);
 /* Put it there, if it is so. */
 void install_hook(struct machine *m);
-/* At a forced point: the exception frames that landing at CPL3 leaves behind differ from run to
- * run, so both sides clear that dead piece of stack. */
-void scrub_user_frame(struct machine *m);
 /* A prompt has no line end: what is held back is shown after a moment. Returns the earlier of
  * `wake` and that moment. */
 uint64_t show_output(struct machine *m, uint64_t now, uint64_t wake);

@@ -182,8 +182,8 @@ static void follow(struct shared_tables *t, struct table *table)
     }
 }
 
-/* A root that no vCPU has loaded may be a sleeping process's, or have become something else. All
- * have the kernel's half in common, and nothing in the user's but tables. */
+/* A root that no vCPU has loaded may be a sleeping process's, or have become something else, if it
+ * has changed. All have the kernel's half in common, and nothing in the user's but tables. */
 static bool looks_like_root(const struct shared_tables *t, const uint64_t *root,
                             const uint64_t *other)
 {
@@ -214,7 +214,8 @@ static void forget_roots(struct shared_tables *t, const uint64_t *in_use, unsign
     for (unsigned i = 0; i < t->count && reference != NO_PAGE; i++) {
         struct table *table = t->table[i];
         if (!table->root || table->gone || is_in_use(t, table->page, in_use, count) ||
-            looks_like_root(t, entries_of(t, table->page), entries_of(t, reference)))
+            looks_like_root(t, entries_of(t, table->page), entries_of(t, reference)) ||
+            !memcmp(entries_of(t, table->page), table->entry, PAGE_BYTES))
             continue;
         table->root = false;
         drop(t, table->page, LEVELS);

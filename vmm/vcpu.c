@@ -140,10 +140,14 @@ static int enter_guest(struct vcpu *vcpu, struct vcpu_exit *fault)
         why = errno;
         stop = ownership_leave(o, vcpu->index, &page);
         at_fault = stop == OWNERSHIP_FAULT && rc < 0 && why == EINTR;
-        if (!at_fault || !is_root(vcpu, &page))
+        if (stop != OWNERSHIP_FAULT || !is_root(vcpu, &page))
+            break;
+        /* KVM itself walks tables, too, where it does an instruction. */
+        if (!at_fault && !ownership_lacked_only(o, vcpu->index, page.page))
             break;
         ownership_lend_root(o, vcpu->index, page.page);
-    } while (true);
+        stop = OWNERSHIP_NOTHING;
+    } while (at_fault);
     errno = why;
     if (at_fault) {
         fault->kind = EXIT_FAULT;
