@@ -68,7 +68,7 @@ run_suites() {
             run breakpoints 120 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/breakpoints"
             run 'breakpoints native' 60 "$BUILD/tools/breakpoints" native
             ;;
-        cli) run cli 3000 bats --tap tests/cli ;;
+        cli) run cli 4200 bats --tap --timing tests/cli ;;
         guests) run guests 2400 tests/guests/run.sh ;;
         litmus) run litmus 900 tests/litmus.sh --tap 1 ;;
         litmus-crew) run 'litmus crew' 900 env SMP=crew LEVEL=0 tests/litmus.sh --tap 1 ;;

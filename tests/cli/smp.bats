@@ -31,11 +31,16 @@ load helper
     [[ $output != *diverged* ]]
 }
 
+# A recorder's first snapshot is there.
+has_snapshot() {
+    [ -s "$1" ] && "$DITTO" info "$1" 2>/dev/null | grep -q "^ *1  .* no$"
+}
+
 @test "two CPUs that wait for each other for ever: stopped by the user, and replayed" {
     "$DITTO" run --cpus 2 -o dead.ditto --checkpoint-every 1 --memory 32M --append 'how=3' \
         --kernel "$BUILD/guests/smp-end.elf" </dev/null >dead.out 2>dead.err 3>&- &
     pid=$!
-    sleep 10
+    wait_until 60 has_snapshot dead.ditto
     kill -TERM $pid
     status=0
     wait $pid || status=$?
