@@ -4,8 +4,8 @@
 # quanta (--chaos; a seed each), and their replays, which must be identical and show the same output. One
 # line a recording, then a table of what came out. Exit status 1 when one diverged or came out as it
 # may not; those recordings are kept in build/failed. `SEED` is the first seed, `CPUS` the numbers of
-# CPUs, `SMP` uni (default) or crew, `LEVEL` the CPL that the programs work at (default 3), `SECONDS_MAX`
-# bounds each step.
+# CPUs, `SMP` uni (default) or crew, `LEVEL` the CPL that the programs work at (default 3), BRIEF=1 has them
+# do less, `SECONDS_MAX` bounds each step.
 #
 # --tap: N recordings of each program in all, its numbers of CPUs in turn; TAP, no table.
 #
@@ -17,6 +17,14 @@ LIST=$tree/guest-tools/litmus/list.cfg
 
 # ---- inside: writes a line for each recording into the file `results` ----
 
+# parameters PROGRAM
+parameters() {
+    local append
+    append=$(setting "$1" append '')
+    [ -z "${BRIEF:-}" ] || append=$(setting "$1" brief "$append")
+    echo "$append"
+}
+
 # one PROGRAM CPUS SEED: records and replays; sets $result to ok or to what went wrong.
 one() {
     local status expect
@@ -25,7 +33,7 @@ one() {
     rm -f run.* replay.*
     bounded "$limit" "$DITTO" run --json -o run.ditto --memory 32M --cpus "$2" --chaos "$3" \
         "${args[@]}" \
-        --append "cpus=$2 user=$((${LEVEL:-3} == 3)) $(setting "$1" append '')" \
+        --append "cpus=$2 user=$((${LEVEL:-3} == 3)) $(parameters "$1")" \
         --kernel "$BUILD/litmus/$(setting "$1" file "$1").elf" >run.out 2>run.err </dev/null
     status=$?
     outcome=$(tr -d '\r' <run.out | sed -n 's/^litmus //p')

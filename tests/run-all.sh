@@ -69,9 +69,9 @@ run_suites() {
             run 'breakpoints native' 60 "$BUILD/tools/breakpoints" native
             ;;
         cli) run cli 4200 bats --tap --timing tests/cli ;;
-        guests) run guests 2400 tests/guests/run.sh ;;
-        litmus) run litmus 900 tests/litmus.sh --tap 1 ;;
-        litmus-crew) run 'litmus crew' 900 env SMP=crew LEVEL=0 tests/litmus.sh --tap 1 ;;
+        guests) run guests 3600 tests/guests/run.sh ;;
+        litmus) run litmus 900 env BRIEF=1 tests/litmus.sh --tap 1 ;;
+        litmus-crew) run 'litmus crew' 900 env BRIEF=1 SMP=crew LEVEL=0 tests/litmus.sh --tap 1 ;;
         *)
             echo "run-all: no suite '$suite' (see the head of this file)" >&2
             failed=$((failed + 1))

@@ -3,11 +3,20 @@ load helper
 
 KILLS=${KILLS:-10}
 
-# record_boot ARGUMENT...: starts a recording of the boot script in the background, as $pid.
-record_boot() {
-    "$DITTO" run -o cut.ditto --quiet --append ditto.script=boot "$@" "$IMAGE" \
-        </dev/null >cut.out 2>cut.err 3>&- &
+# record ARGUMENT...: starts a recording in the background, as $pid.
+record() {
+    "$DITTO" run -o cut.ditto --quiet "$@" </dev/null >cut.out 2>cut.err 3>&- &
     pid=$!
+}
+
+# record_boot ARGUMENT...: of the boot script.
+record_boot() {
+    record --append ditto.script=boot "$@" "$IMAGE"
+}
+
+# record_count: of a small guest that is interrupted all the time.
+record_count() {
+    record --memory 32M --append ticks=100000 --kernel "$BUILD/guests/count-user.elf"
 }
 
 has_recorded() {
@@ -18,7 +27,7 @@ has_recorded() {
     RANDOM=$$
     for round in $(seq "$KILLS"); do
         rm -f cut.ditto
-        record_boot
+        [ $((round % 3)) = 1 ] && record_boot || record_count
         wait_until 60 has_recorded
         sleep $((RANDOM % 5)).$((RANDOM % 10))
         kill -KILL $pid 2>/dev/null || true
