@@ -126,6 +126,32 @@ void walk_find_data(const struct guest_memory *m, uint64_t cr3, const uint32_t *
         seek_below(m, &s.seeker, cr3 & PTE_ADDRESS, 39, 0);
 }
 
+/* Whether entries from `first` on of a table whose entries cover 1 << shift bytes lead there. */
+static bool leads_to(const struct guest_memory *m, uint64_t table, unsigned shift, unsigned first,
+                     uint64_t gpa, unsigned *budget)
+{
+    const uint64_t *entry = guest_memory_any(m, table, PAGE_BYTES);
+
+    if (!entry || !*budget)
+        return false;
+    --*budget;
+    for (unsigned i = first; i < 512; i++) {
+        const uint64_t now = __atomic_load_n(&entry[i], __ATOMIC_RELAXED), to = now & PTE_ADDRESS;
+        if (!(now & PTE_PRESENT) || (shift < 39 && (now & PTE_LARGE)))
+            continue;
+        if (to == gpa || (shift > 21 && leads_to(m, to, shift - 9, 0, gpa, budget)))
+            return true;
+    }
+    return false;
+}
+
+bool walk_is_kernel_table(const struct guest_memory *m, uint64_t cr3, uint64_t gpa)
+{
+    unsigned budget = FIND_TABLES;
+
+    return leads_to(m, cr3 & PTE_ADDRESS, 39, 256, gpa, &budget);
+}
+
 void walk_touch(const struct guest_memory *m, uint64_t cr3, uint64_t va)
 {
     uint64_t table = cr3 & PTE_ADDRESS;

@@ -41,6 +41,10 @@ bool walk_find_user(const struct guest_memory *m, uint64_t cr3, uint64_t gpa, ui
 void walk_find_data(const struct guest_memory *m, uint64_t cr3, const uint32_t *page,
                     unsigned count, bool *is_data);
 
+/* Whether that page is a page table, but the root, by which addresses of the upper half are
+ * translated. Reads the tables there are, up to 1,024, and may do so while they change. */
+bool walk_is_kernel_table(const struct guest_memory *m, uint64_t cr3, uint64_t gpa);
+
 /* Set the Accessed bits as the CPU does when it uses va; nothing when it is not mapped. */
 void walk_touch(const struct guest_memory *m, uint64_t cr3, uint64_t va);
 

@@ -120,6 +120,7 @@ static int serve_exit(struct player *p, struct err *e)
     cpu->syncs++;
     if (player_take_exit(p, &cpu->exit, e) < 0)
         return -1;
+    views_return(&p->views, cpu->vcpu.index);
     if (p->status != PLAYER_RUNNING || cpu->exit.kind != EXIT_FAULT)
         return 0;
     const struct guest_memory *m = &p->vm.memory;

@@ -86,6 +86,7 @@ static void serve(struct member *c)
 
     handle_sync(m, &c->exit);
     c->served++;
+    views_return(&m->views, c->index);
     if (fault && views_give(&m->views, c->index, c->root, &c->fault)) {
         const struct access access = {
             .object = c->fault.page,

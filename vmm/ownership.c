@@ -21,7 +21,9 @@
 #define FAULT_SIGNAL SIGUSR2
 /* What an instruction can need at once that it does not own, generously. */
 #define LOANS_MAX 16u
-#define NO_PAGE   UINT64_MAX
+/* Tables that it walks, the same: one instruction can need some 12. */
+#define TABLES_MAX 16u
+#define NO_PAGE    UINT64_MAX
 
 struct owner {
     uint8_t *mapping;
@@ -33,7 +35,8 @@ struct owner {
     struct page_fault fault;
     uint64_t loan[LOANS_MAX]; /* pages it can write without owning them */
     unsigned loans;
-    uint64_t root;  /* the page of ownership_lend_root(), or NO_PAGE */
+    uint64_t lent[TABLES_MAX]; /* by ownership_lend_table(), the oldest first */
+    unsigned lents;
     uint64_t stale; /* the page of a fault that may be none any more, or NO_PAGE */
 };
 
@@ -103,7 +106,10 @@ static void allow(const struct ownership *o, const struct owner *owner, uint64_t
 /* What the mapping is to allow. */
 static enum page_access granted(const struct owner *owner, uint64_t page)
 {
-    return page == owner->root ? ACCESS_WRITE : owner->table[page];
+    for (unsigned i = 0; i < owner->lents; i++)
+        if (owner->lent[i] == page)
+            return ACCESS_WRITE;
+    return owner->table[page];
 }
 
 /* A loan of that page is no longer one. */
@@ -265,33 +271,44 @@ void ownership_disown(struct ownership *o, uint64_t page)
         ownership_set(o, i, page, ACCESS_NONE);
 }
 
-/* The page of `owner`'s root that is lent to it becomes this one. */
-static void change_root(struct ownership *o, struct owner *owner, uint64_t page)
+/* Its lock is held. */
+static void take_back(struct ownership *o, struct owner *owner, unsigned i)
 {
-    const uint64_t last = owner->root;
+    const uint64_t page = owner->lent[i];
 
-    pthread_mutex_lock(&owner->lock);
-    owner->root = page;
-    if (last != NO_PAGE)
-        allow(o, owner, last, granted(owner, last));
-    if (page != NO_PAGE) {
-        forget_loan(owner, page);
-        allow(o, owner, page, granted(owner, page));
-    }
-    pthread_mutex_unlock(&owner->lock);
+    memmove(&owner->lent[i], &owner->lent[i + 1], (--owner->lents - i) * sizeof page);
+    allow(o, owner, page, granted(owner, page));
 }
 
-void ownership_lend_root(struct ownership *o, unsigned vcpu, uint64_t page)
-{
-    change_root(o, &o->owner[vcpu], page);
-}
-
-void ownership_return_root(struct ownership *o, unsigned vcpu, uint64_t but)
+void ownership_lend_table(struct ownership *o, unsigned vcpu, uint64_t page)
 {
     struct owner *owner = &o->owner[vcpu];
 
-    if (owner->root != NO_PAGE && owner->root != but)
-        change_root(o, owner, NO_PAGE);
+    pthread_mutex_lock(&owner->lock);
+    forget_loan(owner, page);
+    if (granted(owner, page) < ACCESS_WRITE) {
+        if (owner->lents == TABLES_MAX)
+            take_back(o, owner, 0);
+        owner->lent[owner->lents++] = page;
+    }
+    allow(o, owner, page, ACCESS_WRITE);
+    pthread_mutex_unlock(&owner->lock);
+}
+
+bool ownership_has_tables(const struct ownership *o, unsigned vcpu)
+{
+    return o->owner[vcpu].lents > 0;
+}
+
+void ownership_return_tables(struct ownership *o, unsigned vcpu, uint64_t but)
+{
+    struct owner *owner = &o->owner[vcpu];
+
+    pthread_mutex_lock(&owner->lock);
+    for (unsigned i = owner->lents; i-- > 0;)
+        if (owner->lent[i] != but)
+            take_back(o, owner, i);
+    pthread_mutex_unlock(&owner->lock);
 }
 
 bool ownership_lacked_only(const struct ownership *o, unsigned vcpu, uint64_t page)
@@ -412,7 +429,7 @@ struct ownership *ownership_create(const struct guest_memory *memory, unsigned v
     o->faults = o->stop = -1;
     for (unsigned i = 0; i < vcpus; i++) {
         pthread_mutex_init(&o->owner[i].lock, NULL);
-        o->owner[i].root = o->owner[i].stale = NO_PAGE;
+        o->owner[i].stale = NO_PAGE;
     }
     int rc = open_userfaultfd(o, e);
     for (unsigned i = 0; i < vcpus && rc == 0; i++)

@@ -75,11 +75,13 @@ enum page_access ownership_set(struct ownership *o, unsigned vcpu, uint64_t page
 void ownership_disown(struct ownership *o, uint64_t page);
 
 /*
- * Lend a vCPU the page of its root page table, between two KVM_RUNs of it and whoever else has the
- * page: its TLB may have needed the root earlier, or later, or not at all, so that shows nowhere
- * here. ownership_return_root() ends it, unless the page is `but`, the root that is still in use.
+ * Lend a vCPU the page of a table that it walks, between two KVM_RUNs of it and whoever else has
+ * the page: its TLB may have needed the table earlier, or later, or not at all, so that shows
+ * nowhere here. It is taken back when others are lent (beyond some 16), or by
+ * ownership_return_tables(), unless it is `but`, the root that is still in use.
  */
-void ownership_lend_root(struct ownership *o, unsigned vcpu, uint64_t page);
-void ownership_return_root(struct ownership *o, unsigned vcpu, uint64_t but);
+void ownership_lend_table(struct ownership *o, unsigned vcpu, uint64_t page);
+bool ownership_has_tables(const struct ownership *o, unsigned vcpu);
+void ownership_return_tables(struct ownership *o, unsigned vcpu, uint64_t but);
 
 #endif

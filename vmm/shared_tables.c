@@ -17,6 +17,7 @@
 struct table {
     uint64_t page;
     unsigned level; /* 2 to 4 */
+    unsigned first; /* entry that counts: the user's half of a root does not as a rule */
     bool root, gone;
     uint64_t entry[ENTRIES];
 };
@@ -93,7 +94,7 @@ static struct table *find(const struct shared_tables *t, uint64_t page, unsigned
     return NULL;
 }
 
-static struct table *make(struct shared_tables *t, uint64_t page, unsigned level)
+static struct table *make(struct shared_tables *t, uint64_t page, unsigned level, unsigned first)
 {
     if (t->count == t->room) {
         t->room = t->room ? 2 * t->room : 64;
@@ -104,23 +105,24 @@ static struct table *make(struct shared_tables *t, uint64_t page, unsigned level
     assert(table);
     table->page = page;
     table->level = level;
+    table->first = first;
     table->root = table->gone = false;
     memcpy(table->entry, entries_of(t, page), PAGE_BYTES);
     return t->table[t->count++] = table;
 }
 
-/* One more makes this page a table. */
-static void use(struct shared_tables *t, uint64_t page, unsigned level)
+/* One more makes this page a table, of which the entries from `first` on count. */
+static void use(struct shared_tables *t, uint64_t page, unsigned level, unsigned first)
 {
     if (!is_table(t, page))
         ownership_share(t->ownership, page);
     if (t->users[page][level - 1]++ || level == 1)
         return;
-    const struct table *table = make(t, page, level);
-    for (unsigned i = 0; i < ENTRIES; i++) {
+    const struct table *table = make(t, page, level, first);
+    for (unsigned i = first; i < ENTRIES; i++) {
         const uint64_t to = target(t, level, table->entry[i]);
         if (to != NO_PAGE)
-            use(t, to, level - 1);
+            use(t, to, level - 1, 0);
     }
 }
 
@@ -133,7 +135,7 @@ static void drop(struct shared_tables *t, uint64_t page, unsigned level)
     if (level > 1) {
         struct table *table = find(t, page, level);
         table->gone = true;
-        for (unsigned i = 0; i < ENTRIES; i++) {
+        for (unsigned i = table->first; i < ENTRIES; i++) {
             const uint64_t to = target(t, level, table->entry[i]);
             if (to != NO_PAGE)
                 drop(t, to, level - 1);
@@ -152,13 +154,13 @@ bool shared_tables_has(const struct shared_tables *t, uint64_t cr3)
     return table && table->root;
 }
 
-void shared_tables_add(struct shared_tables *t, uint64_t cr3)
+void shared_tables_add(struct shared_tables *t, uint64_t cr3, bool users_half)
 {
     const uint64_t page = page_at(t, cr3);
 
     if (page == NO_PAGE || shared_tables_has(t, cr3))
         return;
-    use(t, page, LEVELS);
+    use(t, page, LEVELS, users_half ? 0 : USER_HALF);
     find(t, page, LEVELS)->root = true;
 }
 
@@ -173,10 +175,10 @@ static void follow(struct shared_tables *t, struct table *table)
         const uint64_t from = target(t, table->level, table->entry[i]),
                        to = target(t, table->level, now[i]);
         table->entry[i] = now[i];
-        if (from == to)
+        if (from == to || i < table->first)
             continue;
         if (to != NO_PAGE)
-            use(t, to, table->level - 1);
+            use(t, to, table->level - 1, 0);
         if (from != NO_PAGE)
             drop(t, from, table->level - 1);
     }

@@ -15,6 +15,7 @@
 #define APIC_BASE_ENABLED 0xfee00800ull
 #define APIC_BASE_BSP     (1ull << 8)
 #define CR0_PG            (1ull << 31)
+#define EFER_LMA          (1ull << 10)
 
 /* The APIC itself is ours (devices/lapic.h), but KVM shows it in CPUID only if it knows that it is
  * enabled. */
@@ -108,17 +109,25 @@ void vcpu_remove_debug_register(struct vcpu *vcpu, unsigned number)
     set_debug(vcpu, vcpu->stepping);
 }
 
-/* A vCPU that has loaded a root page table needs it when its TLB has nothing that does instead, as
- * parts of the kernel that all roots have in common: that may be now, in one run, and some
- * instructions later in another. So it gets it there and then, and no exit comes of it. */
-static bool is_root(struct vcpu *vcpu, const struct page_fault *fault)
+/*
+ * Whether a fault is one of the TLB's: a vCPU needs a page table when its TLB has nothing that does
+ * instead, and that may be now, in one run, and some instructions later in another. So it gets it
+ * there and then, and no exit comes of it. That is so of the root that it has loaded, as parts of
+ * the kernel are what all roots have in common, and of tables of the kernel's half that were made
+ * a moment ago by another vCPU and are not known to be everybody's yet (vmm/shared_tables.h): as
+ * when a large page is split, what lies there stays where it is.
+ */
+static bool is_for_the_tlb(struct vcpu *vcpu, const struct page_fault *fault)
 {
+    const uint64_t gpa = guest_memory_gpa(&vcpu->vm->memory, fault->page * PAGE_BYTES);
     struct kvm_sregs sregs;
 
     vcpu_get_sregs(vcpu, &sregs);
-    return (sregs.cr0 & CR0_PG) &&
-           (sregs.cr3 & PTE_ADDRESS) ==
-               guest_memory_gpa(&vcpu->vm->memory, fault->page * PAGE_BYTES);
+    if (!(sregs.cr0 & CR0_PG))
+        return false;
+    return (sregs.cr3 & PTE_ADDRESS) == gpa ||
+           (fault->access == ACCESS_WRITE && (sregs.efer & EFER_LMA) && vcpu->vm->whole &&
+            walk_is_kernel_table(&vcpu->vm->whole->memory, sregs.cr3, gpa));
 }
 
 /* KVM_RUN; where vCPUs run at the same time also why it was interrupted: then fault->kind is
@@ -140,12 +149,12 @@ static int enter_guest(struct vcpu *vcpu, struct vcpu_exit *fault)
         why = errno;
         stop = ownership_leave(o, vcpu->index, &page);
         at_fault = stop == OWNERSHIP_FAULT && rc < 0 && why == EINTR;
-        if (stop != OWNERSHIP_FAULT || !is_root(vcpu, &page))
+        if (stop != OWNERSHIP_FAULT || !is_for_the_tlb(vcpu, &page))
             break;
         /* KVM itself walks tables, too, where it does an instruction. */
         if (!at_fault && !ownership_lacked_only(o, vcpu->index, page.page))
             break;
-        ownership_lend_root(o, vcpu->index, page.page);
+        ownership_lend_table(o, vcpu->index, page.page);
         stop = OWNERSHIP_NOTHING;
     } while (at_fault);
     errno = why;

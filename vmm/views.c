@@ -67,7 +67,7 @@ void views_begin(struct views *v)
     const uint64_t cr3 = views_root(v->vm[0].vcpu[0]);
 
     if (cr3)
-        shared_tables_add(v->tables, cr3);
+        shared_tables_add(v->tables, cr3, true);
 }
 
 uint64_t views_root(struct vcpu *vcpu)
@@ -113,18 +113,25 @@ static void look_through(struct views *v, unsigned vcpu, uint64_t cr3)
     }
     shared_tables_refresh(v->tables, in_use, count);
     if (cr3 && !shared_tables_has(v->tables, cr3)) {
-        shared_tables_add(v->tables, cr3);
+        shared_tables_add(v->tables, cr3, false);
         v->changing = true;
     }
 }
 
-bool views_give(struct views *v, unsigned vcpu, uint64_t cr3, const struct page_fault *wanted)
+void views_return(struct views *v, unsigned vcpu)
 {
     const struct guest_memory *m = &v->vm[vcpu].whole->memory;
-    const uint8_t *root = cr3 ? guest_memory_at(m, cr3, PAGE_BYTES) : NULL;
 
-    ownership_return_root(v->ownership, vcpu,
-                          root ? (uint64_t)(root - m->host) / PAGE_BYTES : UINT64_MAX);
+    if (!ownership_has_tables(v->ownership, vcpu))
+        return;
+    const uint64_t cr3 = views_root(v->vm[vcpu].vcpu[vcpu]);
+    const uint8_t *root = cr3 ? guest_memory_at(m, cr3, PAGE_BYTES) : NULL;
+    ownership_return_tables(v->ownership, vcpu,
+                            root ? (uint64_t)(root - m->host) / PAGE_BYTES : UINT64_MAX);
+}
+
+bool views_give(struct views *v, unsigned vcpu, uint64_t cr3, const struct page_fault *wanted)
+{
     if (looks(v, cr3) && views_contended(v, vcpu, wanted))
         look_through(v, vcpu, cr3);
     if (ownership_table(v->ownership, vcpu)[wanted->page] >= wanted->access)

@@ -31,6 +31,9 @@ bool views_contended(const struct views *v, unsigned vcpu, const struct page_fau
 bool views_conflict(const struct views *v, unsigned vcpu, unsigned other, uint64_t cr3,
                     const struct page_fault *wanted);
 
+/* A vCPU stands at a sync point: take back the tables that were lent to it (vmm/ownership.h). */
+void views_return(struct views *v, unsigned vcpu);
+
 /* Give it that. Its root is cr3 (0: it has none). Returns whether the page has changed hands; else
  * it has the page, which is a page table, like all others. */
 bool views_give(struct views *v, unsigned vcpu, uint64_t cr3, const struct page_fault *wanted);

@@ -193,11 +193,18 @@ void set_handler(unsigned vector, void (*handler)(struct interrupt_frame *frame)
     set_gate(vector, (uint64_t)handler, 0);
 }
 
+/* Unless the guest has a handler of its own. */
+static void set_default_gate(unsigned vector, uint64_t handler)
+{
+    if (!idt[vector].type)
+        set_gate(vector, handler, 0);
+}
+
 void load_idt(void)
 {
-    set_gate(6, (uint64_t)on_invalid_opcode, 0);
-    set_gate(13, (uint64_t)on_fault, 0);
-    set_gate(14, (uint64_t)on_fault, 0);
+    set_default_gate(6, (uint64_t)on_invalid_opcode);
+    set_default_gate(13, (uint64_t)on_fault);
+    set_default_gate(14, (uint64_t)on_fault);
     set_gate(VECTOR_TIMER, (uint64_t)on_timer, 0);
     set_gate(VECTOR_LEAVE, (uint64_t)on_leave, 3);
     __asm__ volatile("lidt %0" : : "m"(idt_pointer));

@@ -157,6 +157,31 @@ static void test_find_user(void **state)
     *entry(CR3, 1) = *entry(CR3, 2) = 0;
 }
 
+static void test_kernel_tables(void **state)
+{
+    (void)state;
+    assert_true(walk_is_kernel_table(&m, CR3 | 0x18, 0x5000));
+    assert_true(walk_is_kernel_table(&m, CR3, 0x6000));
+    /* Neither the root nor large pages, nor what the lower half has. */
+    assert_false(walk_is_kernel_table(&m, CR3, CR3));
+    assert_false(walk_is_kernel_table(&m, CR3, 0x200000));
+    assert_false(walk_is_kernel_table(&m, CR3, 0x2000));
+    assert_false(walk_is_kernel_table(&m, CR3, 0x4000));
+    assert_false(walk_is_kernel_table(&m, 1ull << 40, 0x5000));
+    *entry(0x6000, 7) = 0x7000 | PTE_PRESENT;
+    assert_true(walk_is_kernel_table(&m, CR3, 0x7000));
+    *entry(0x7000, 0) = 0x8000 | PTE_PRESENT; /* a page */
+    assert_false(walk_is_kernel_table(&m, CR3, 0x8000));
+    *entry(0x6000, 7) = *entry(0x7000, 0) = 0;
+    assert_false(walk_is_kernel_table(&m, CR3, 0x7000));
+    /* Tables that lead to themselves, and out of memory. */
+    *entry(CR3, 300) = CR3 | PTE_PRESENT;
+    *entry(CR3, 301) = 0xff00000000 | PTE_PRESENT;
+    assert_true(walk_is_kernel_table(&m, CR3, CR3));
+    assert_false(walk_is_kernel_table(&m, CR3, 0x8000));
+    *entry(CR3, 300) = *entry(CR3, 301) = 0;
+}
+
 /* A page with a counter looks like a page table whenever it is odd. */
 static void test_what_user_code_has_is_data(void **state)
 {
@@ -184,6 +209,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_read_stops_at_what_is_not_mapped, make, drop),
         cmocka_unit_test_setup_teardown(test_walk_survives_any_tables, make, drop),
         cmocka_unit_test_setup_teardown(test_digest_is_of_contents_only, make, drop),
+        cmocka_unit_test_setup_teardown(test_kernel_tables, make, drop),
         cmocka_unit_test_setup_teardown(test_find_user, make, drop),
         cmocka_unit_test_setup_teardown(test_what_user_code_has_is_data, make, drop),
         cmocka_unit_test(test_digest_depends_on_the_place),

@@ -166,7 +166,7 @@ static void shared_pages_never_fault(void **state)
     assert_int_equal(value, 3);
 }
 
-static void a_root_is_lent_and_shows_nowhere(void **state)
+static void a_table_is_lent_and_shows_nowhere(void **state)
 {
     struct page_fault fault;
     uint64_t value;
@@ -174,7 +174,7 @@ static void a_root_is_lent_and_shows_nowhere(void **state)
     (void)state;
     run_through(0, PAGE, 1, &value);
     assert_int_equal(run(1, PAGE, 1, &value, &fault), OWNERSHIP_FAULT);
-    ownership_lend_root(o, 1, PAGE);
+    ownership_lend_table(o, 1, PAGE);
     assert_int_equal(run(1, PAGE, 1, &value, &fault), OWNERSHIP_NOTHING);
     assert_int_equal(run(0, PAGE, 1, &value, &fault), OWNERSHIP_NOTHING);
     assert_int_equal(value, 3);
@@ -182,14 +182,21 @@ static void a_root_is_lent_and_shows_nowhere(void **state)
     /* Whoever takes the page from its owner does not take the loan. */
     assert_int_equal(run_through(2, PAGE, 1, &value), 2);
     assert_int_equal(run(1, PAGE, 1, &value, &fault), OWNERSHIP_NOTHING);
-    ownership_return_root(o, 1, PAGE);
+    ownership_lend_table(o, 1, PAGE + 1);
+    assert_true(ownership_has_tables(o, 1) && !ownership_has_tables(o, 0));
+    ownership_return_tables(o, 1, PAGE);
     assert_int_equal(run(1, PAGE, 1, &value, &fault), OWNERSHIP_NOTHING);
-    ownership_return_root(o, 1, PAGE + 1);
+    assert_int_equal(run(1, PAGE + 1, 1, &value, &fault), OWNERSHIP_FAULT);
+    ownership_return_tables(o, 1, UINT64_MAX);
+    assert_false(ownership_has_tables(o, 1));
     assert_int_equal(run(1, PAGE, 1, &value, &fault), OWNERSHIP_FAULT);
-    /* Another root takes its place; what nobody has was given back. */
-    ownership_lend_root(o, 1, PAGE);
-    ownership_lend_root(o, 1, PAGE + 1);
+    /* When there are too many, the oldest goes back. */
+    for (unsigned i = 0; i <= 16; i++)
+        ownership_lend_table(o, 1, PAGE + i);
+    assert_int_equal(run(1, PAGE + 1, 1, &value, &fault), OWNERSHIP_NOTHING);
     assert_int_equal(run(1, PAGE, 1, &value, &fault), OWNERSHIP_FAULT);
+    ownership_return_tables(o, 1, UINT64_MAX);
+    /* What nobody has was given back. */
     ownership_disown(o, PAGE);
     assert_int_equal(run(2, PAGE, 1, &value, &fault), OWNERSHIP_FAULT);
 }
@@ -274,7 +281,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_page_that_the_host_takes_away_is_no_fault, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(shared_pages_never_fault, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_root_is_lent_and_shows_nowhere, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_table_is_lent_and_shows_nowhere, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_shows_what_may_be_read, setup, teardown),
         cmocka_unit_test_setup_teardown(none_is_lost_in_parallel, setup, teardown),
     };

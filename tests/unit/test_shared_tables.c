@@ -51,7 +51,7 @@ static int setup(void **state)
     *entry(LEAVES, 9) = (uint64_t)DATA * PAGE_BYTES | TABLE;
     lead(ROOT, LAST, KERNEL);
     lead(OTHER_ROOT, LAST, KERNEL);
-    shared_tables_add(t, (uint64_t)ROOT * PAGE_BYTES | 0x18);
+    shared_tables_add(t, (uint64_t)ROOT * PAGE_BYTES | 0x18, true);
     return 0;
 }
 
@@ -92,7 +92,7 @@ static void what_lies_under_a_root(void **state)
     assert_false(shared_tables_has(t, (uint64_t)KERNEL * PAGE_BYTES)); /* no root */
     assert_false(shared_tables_has(t, (uint64_t)OTHER_ROOT * PAGE_BYTES));
     assert_false(shared_tables_has(t, 1ull << 40));
-    shared_tables_add(t, 1ull << 40);
+    shared_tables_add(t, 1ull << 40, true);
     refresh(ROOT);
     assert_int_equal(shared(), FIRST);
 }
@@ -139,16 +139,19 @@ static void a_root_that_sleeps_stays_one(void **state)
 {
     (void)state;
     lead(OTHER_ROOT, 0, OTHER);
-    shared_tables_add(t, (uint64_t)OTHER_ROOT * PAGE_BYTES);
+    shared_tables_add(t, (uint64_t)OTHER_ROOT * PAGE_BYTES, false);
     refresh(OTHER_ROOT);
-    assert_int_equal(shared(), FIRST | BIT(OTHER_ROOT) | BIT(OTHER));
+    assert_int_equal(shared(), FIRST | BIT(OTHER_ROOT)); /* the tables of user space are not */
     *entry(ROOT, LAST) |= PTE_ACCESSED;
+    lead(OTHER_ROOT, LAST - 1, MORE);
+    lead(OTHER_ROOT, 1, OTHER);
+    lead(ROOT, LAST - 1, MORE);
     refresh(OTHER_ROOT);
-    assert_int_equal(shared(), FIRST | BIT(OTHER_ROOT) | BIT(OTHER));
+    assert_int_equal(shared(), FIRST | BIT(OTHER_ROOT) | BIT(MORE));
     /* A number, where the user's tables are. */
     *entry(ROOT, 20) = 1;
     refresh(OTHER_ROOT);
-    assert_int_equal(shared(), BIT(KERNEL) | BIT(OTHER_ROOT) | BIT(OTHER));
+    assert_int_equal(shared(), BIT(KERNEL) | BIT(MORE) | BIT(OTHER_ROOT));
     assert_false(shared_tables_has(t, (uint64_t)ROOT * PAGE_BYTES));
     assert_true(shared_tables_has(t, (uint64_t)OTHER_ROOT * PAGE_BYTES));
 }
@@ -156,7 +159,7 @@ static void a_root_that_sleeps_stays_one(void **state)
 static void a_root_that_was_cleared_is_none(void **state)
 {
     (void)state;
-    shared_tables_add(t, (uint64_t)OTHER_ROOT * PAGE_BYTES);
+    shared_tables_add(t, (uint64_t)OTHER_ROOT * PAGE_BYTES, false);
     for (unsigned i = 0; i < 512; i++)
         *entry(OTHER_ROOT, i) = 0;
     refresh(OTHER_ROOT); /* a vCPU has it: so it stays, and so does one that has not changed */
@@ -164,7 +167,7 @@ static void a_root_that_was_cleared_is_none(void **state)
     *entry(OTHER_ROOT, 400) = 0x10;
     refresh(ROOT);
     assert_int_equal(shared(), FIRST);
-    shared_tables_add(t, (uint64_t)OTHER_ROOT * PAGE_BYTES);
+    shared_tables_add(t, (uint64_t)OTHER_ROOT * PAGE_BYTES, false);
     assert_int_equal(shared(), FIRST | BIT(OTHER_ROOT));
 }
 
