@@ -9,6 +9,7 @@
 #include "mmu/walk.h"
 #include "vmm/gphook.h"
 #include "vmm/insn.h"
+#include "vmm/trace.h"
 #include "vmm/vcpu_state.h"
 #include "vmm/written.h"
 
@@ -260,7 +261,8 @@ static void find_tables(const struct guest_memory *m, const struct landmark *l,
         is_table[at[i]] = !is_data[i];
 }
 
-/* The frame that an exception of user code pushes is no part of it: landing may leave one there. */
+/* The frame that an exception of user code pushes is no part of it: landing may leave one there.
+ * Nor are the bytes by which a trace is left for the kernel. */
 static uint64_t pages_digest(struct vcpu *vcpu, const struct landmark *l)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
@@ -275,8 +277,10 @@ static uint64_t pages_digest(struct vcpu *vcpu, const struct landmark *l)
         const uint8_t *at = guest_memory_at(m, gpa, PAGE_BYTES);
         if (!at) /* not in a recording of ours: never equal */
             return ~l->pages_digest;
+        if (trace_hides(vcpu->vm, gpa, at, page))
+            at = page;
         if (frame && frame - gpa < PAGE_BYTES) {
-            memcpy(page, at, sizeof page);
+            memmove(page, at, sizeof page);
             memset(page + (frame - gpa), 0, sizeof(struct exception_frame));
             at = page;
         }

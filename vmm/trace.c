@@ -88,6 +88,23 @@ static void clear_traps(struct trace *t)
     t->trap_count = 0;
 }
 
+bool trace_hides(const struct vm *vm, uint64_t gpa, const uint8_t *from, uint8_t page[PAGE_BYTES])
+{
+    const struct trace *t = vm->trace;
+    bool any = false;
+
+    for (unsigned i = 0; t && t->active && i < t->trap_count; i++) {
+        const uint64_t offset = t->trap[i].gpa - gpa;
+        if (offset >= PAGE_BYTES || from[offset] != HLT)
+            continue;
+        if (!any)
+            memcpy(page, from, PAGE_BYTES);
+        page[offset] = t->trap[i].saved;
+        any = true;
+    }
+    return any;
+}
+
 /* ---- the trace ---- */
 
 /* Where an address lies in the code, if it does. */

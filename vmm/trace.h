@@ -42,12 +42,12 @@ enum trace_verdict {
 /*
  * Bring the vCPU into the trace of the site where its code stands with these registers, behind the
  * comparison. The first condition should be the one that is most rarely true: it alone is looked at
- * in most passes. 1 to TRACE_CONDITIONS of them. With a countdown (not 0; it must outlive the trace)
- * each pass takes 1 from it, and the one that makes it 0 is TRACE_TRUE as well; there may then be no
- * conditions. False when no trace can be made here; then nothing
- * has changed. No breakpoint of the caller's may be in the guest's code at this moment, and at most
- * the one on the site while the trace is in place. Translations are kept for the next call. When
- * the trace of this site is in place already, it is gone on with; its conditions may change.
+ * in most passes. 1 to TRACE_CONDITIONS of them. With a countdown (not 0; it must outlive the
+ * trace) each pass takes 1 from it, and the one that makes it 0 is TRACE_TRUE as well; there may
+ * then be no conditions. False when no trace can be made here; then nothing has changed. No
+ * breakpoint of the caller's may be in the guest's code at this moment, and at most the one on the
+ * site while the trace is in place. Translations are kept for the next call. When the trace of this
+ * site is in place already, it is gone on with; its conditions may change.
  */
 bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm_regs *regs,
                  const struct kvm_sregs *sregs, const struct trace_condition *conditions,
@@ -58,12 +58,16 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
 enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
                               struct kvm_regs *regs, struct kvm_sregs *sregs);
 
-/* Bring the vCPU, which stands anywhere in a trace behind an instruction of the guest's, to where the
- * guest's own code is then, and take the trace away. */
+/* Bring the vCPU, which stands anywhere in a trace behind an instruction of the guest's, to where
+ * the guest's own code is then, and take the trace away. */
 int trace_leave(struct vcpu *vcpu, struct err *e);
 
 /* Take the trace away, if one is in place; where the vCPU goes on is the caller's business. */
 void trace_stop(struct vcpu *vcpu);
+
+/* Copy a page of guest memory, `from` at this GPA, as the guest knows it, where a trace in place
+ * has bytes of its own in it. False, and no copy, where it has none. */
+bool trace_hides(const struct vm *vm, uint64_t gpa, const uint8_t *from, uint8_t page[PAGE_BYTES]);
 
 /* Free what is kept for a VM; NULL is fine. */
 void trace_free(struct trace *trace);

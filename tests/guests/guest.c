@@ -247,6 +247,14 @@ static struct cpu_room {
     uint8_t user_stack[16384];
 } cpu_room[CPUS_MAX];
 
+/* None is ever made; but the monitor watches, as in any operating system, where they would begin. */
+static void set_system_call(uint64_t handler)
+{
+    __asm__ volatile("wrmsr"
+                     :
+                     : "c"(0xc0000082), "a"((uint32_t)handler), "d"((uint32_t)(handler >> 32)));
+}
+
 static void load_gdt(struct cpu_room *room)
 {
     struct table_pointer pointer = {sizeof room->gdt - 1, (uint64_t)room->gdt};
@@ -264,6 +272,7 @@ static void load_gdt(struct cpu_room *room)
     room->tss[2] = (uint32_t)(top >> 32);
     room->tss[25] = sizeof room->tss << 16; /* no I/O bitmap: user code has no ports */
     __asm__ volatile("lgdt %0\n\tltr %w1" : : "m"(pointer), "r"(TSS));
+    set_system_call((uint64_t)on_leave);
 }
 
 /* The first and the fourth GiB, where RAM and the APICs are. The CPU has nothing to note in these
