@@ -42,7 +42,7 @@ void walk_find_data(const struct guest_memory *m, uint64_t cr3, const uint32_t *
                     unsigned count, bool *is_data);
 
 /* Whether that page is a page table, but the root, by which addresses of the upper half are
- * translated. Reads the tables there are, up to 1,024, and may do so while they change. */
+ * translated. Reads the tables there are, up to 1,024, whoever owns them, also while they change. */
 bool walk_is_kernel_table(const struct guest_memory *m, uint64_t cr3, uint64_t gpa);
 
 /* Set the Accessed bits as the CPU does when it uses va; nothing when it is not mapped. */

@@ -126,8 +126,8 @@ static bool is_for_the_tlb(struct vcpu *vcpu, const struct page_fault *fault)
     if (!(sregs.cr0 & CR0_PG))
         return false;
     return (sregs.cr3 & PTE_ADDRESS) == gpa ||
-           (fault->access == ACCESS_WRITE && (sregs.efer & EFER_LMA) && vcpu->vm->whole &&
-            walk_is_kernel_table(&vcpu->vm->whole->memory, sregs.cr3, gpa));
+           (fault->access == ACCESS_WRITE && (sregs.efer & EFER_LMA) &&
+            walk_is_kernel_table(&vcpu->vm->memory, sregs.cr3, gpa));
 }
 
 /* KVM_RUN; where vCPUs run at the same time also why it was interrupted: then fault->kind is
