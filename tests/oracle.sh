@@ -32,7 +32,7 @@ for guest; do
     wrong=$(record "$guest")
     [ -z "$wrong" ] || echo "$wrong" >"$guest.wrong"
 done
-bounded 120 "$BUILD/tools/process_replay" ./*.ditto >process.out 2>process.err
+bounded 400 "$BUILD/tools/process_replay" ./*.ditto >process.out 2>process.err
 number=0 bad=0
 for guest; do
     number=$((number + 1))
