@@ -12,8 +12,8 @@
 # All of it runs in one emulated host, where one is needed (tests/tools/in_host.c).
 set -u
 tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-. "$tree/tests/lib/common.sh"
 LIST=$tree/guest-tools/litmus/list.cfg
+. "$tree/tests/lib/common.sh"
 
 # ---- inside: writes a line for each recording into the file `results` ----
 
@@ -23,6 +23,16 @@ parameters() {
     append=$(setting "$1" append '')
     [ -z "${BRIEF:-}" ] || append=$(setting "$1" brief "$append")
     echo "$append"
+}
+
+# said FILE: sets $outcome to what a program says on the console.
+said() {
+    local line
+    outcome=''
+    while IFS= read -r line; do
+        line=${line%$'\r'}
+        [[ $line != 'litmus '* ]] || outcome=${line#litmus }
+    done <"$1"
 }
 
 # one PROGRAM CPUS SEED: records and replays; sets $result to ok or to what went wrong.
@@ -36,12 +46,12 @@ one() {
         --append "cpus=$2 user=$((${LEVEL:-3} == 3)) $(parameters "$1")" \
         --kernel "$BUILD/litmus/$(setting "$1" file "$1").elf" >run.out 2>run.err </dev/null
     status=$?
-    outcome=$(tr -d '\r' <run.out | sed -n 's/^litmus //p')
+    said run.out
     [ $status = 0 ] || { result="recording failed ($status): $(tail -n 1 run.err)" && return; }
     # What was recorded is replayed in any case.
     result=ok
     expect=$(setting "$1" expect '[a-z0-9+-]* (passed|failed):.*')
-    grep -qxE "$expect" <<<"$outcome" || result="it says '$outcome', not '$expect'"
+    [[ $outcome =~ ^($expect)$ ]] || result="it says '$outcome', not '$expect'"
     bounded "$limit" "$DITTO" replay --json run.ditto >replay.out 2>replay.err </dev/null
     status=$?
     case $status in
@@ -56,14 +66,14 @@ one() {
 round() {
     number=$((number + 1))
     one "$1" "$2" "$seed"
-    printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$1" "$2" "$seed" "$(json_field forced run.err)" "$result" \
-        "$outcome" >>results
+    forced=$(json_field forced run.err)
+    printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$1" "$2" "$seed" "$forced" "$result" "$outcome" >>results
     if [ -n "$tap" ]; then
         [ "$result" = ok ] || printf 'not '
         echo "ok $number - litmus $1, $2 CPUs: $outcome"
     else
-        printf '%4d %s CPUs, seed %-6d %5s forced  %s  %s\n' $number "$2" "$seed" \
-            "$(json_field forced run.err)" "$result" "${outcome:-$1}"
+        printf '%4d %s CPUs, seed %-6d %5s forced  %s  %s\n' $number "$2" "$seed" "$forced" "$result" \
+            "${outcome:-$1}"
     fi
     if [ "$result" != ok ]; then
         echo "# $result"

@@ -1,10 +1,12 @@
 # shellcheck shell=bash
-# What the shell tests share. Sourced; expects the source tree as $tree.
+# What the shell tests share. Sourced; expects the source tree as $tree, and $LIST where the list of guests
+# is another one.
 DITTO=${DITTO:-$tree/dittovm}
 ASAN_DITTO=${ASAN_DITTO:-$tree/build-asan/dittovm}
 BUILD=${BUILD:-$tree/build}
 IMAGE=${IMAGE:-$BUILD/guest/small.img}
 FAILED=$BUILD/failed
+LIST=${LIST:-$tree/tests/guests/list.cfg}
 
 # bounded SECONDS COMMAND...: 124 when it takes longer; killed if it does not end then either.
 bounded() {
@@ -23,19 +25,33 @@ median() {
     sort -g | awk '{ v[NR] = $1 } END { if (NR) print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
 }
 
-# guests: the names of the sections of tests/guests/list.cfg, or of $LIST; its head says what is in one.
+# What the list of guests says, by "section key", and its sections in order. It is read once, without a
+# process: in the emulated host one takes as long as a small guest's run.
+declare -A listed=()
+declare -a sections=()
+read_list() {
+    local line section=''
+    while IFS= read -r line; do
+        case $line in
+        '#'*) ;;
+        '['*']')
+            section=${line:1:-1}
+            sections+=("$section")
+            ;;
+        *' = '*) listed[$section ${line%% = *}]=${line#* = } ;;
+        esac
+    done <"$LIST"
+}
+read_list
+
+# guests: the names of the sections of the list; its head says what is in one.
 guests() {
-    sed -n 's/^\[\(.*\)\]$/\1/p' "${LIST:-$tree/tests/guests/list.cfg}"
+    printf '%s\n' "${sections[@]}"
 }
 
 # setting GUEST KEY DEFAULT: what the list says of a guest.
 setting() {
-    local value
-    value=$(awk -v section="[$1]" -v key="$2" '
-        /^\[/ { inside = $0 == section }
-        inside && $1 == key && $2 == "=" { sub(/^[^=]*= */, ""); print; exit }' \
-        "${LIST:-$tree/tests/guests/list.cfg}")
-    echo "${value:-$3}"
+    printf '%s\n' "${listed[$1 $2]:-$3}"
 }
 
 # keep_failed RECORDING NAME: puts a recording where it can be looked into, and says how.
