@@ -117,6 +117,24 @@ static void show_digests(const struct divergence *d, FILE *out)
                 (unsigned long long)rows[i].expected, (unsigned long long)rows[i].got);
 }
 
+/* The pass that had the fewest registers that are not as they should be. */
+static void show_nearest(const struct divergence *d, FILE *out)
+{
+    const struct landing_passes *passes = &d->passes;
+
+    if (!passes->nearest)
+        return;
+    fprintf(out, "  nearest   pass %llu of those", (unsigned long long)passes->nearest);
+    for (unsigned i = 0; i < REG_COUNT; i++)
+        if (passes->nearest_other >> i & 1)
+            fprintf(out, ", %s %#llx instead of %#llx", reg_names[i],
+                    (unsigned long long)passes->nearest_regs[i],
+                    (unsigned long long)d->expected.regs[i]);
+    if (!passes->nearest_other)
+        fprintf(out, ", another CR3, %#llx", (unsigned long long)passes->nearest_cr3);
+    fputc('\n', out);
+}
+
 /* In how many passes of a forced point's instruction something else was not as it should be. */
 static void show_passes(const struct divergence *d, FILE *out)
 {
@@ -131,8 +149,9 @@ static void show_passes(const struct divergence *d, FILE *out)
     fprintf(out, "  passes    looked at:");
     for (unsigned i = FINGERPRINT_REGISTERS; i < FINGERPRINT_PARTS; i++)
         fprintf(out, "%s %llu differ in %s", i > FINGERPRINT_REGISTERS ? "," : "",
-                (unsigned long long)d->passes[i], parts[i]);
+                (unsigned long long)d->passes.differed[i], parts[i]);
     fputc('\n', out);
+    show_nearest(d, out);
 }
 
 void divergence_report(const struct player *p, FILE *out)

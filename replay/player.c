@@ -372,7 +372,7 @@ int player_land(struct player *p, const struct landmark *landmark, struct err *e
         p->divergence.ordinal = p->ordinal + 1;
         p->divergence.expected = (struct sync_point){.kind = EXIT_FORCED};
         memcpy(p->divergence.expected.regs, landmark->regs, sizeof landmark->regs);
-        memcpy(p->divergence.passes, p->cpu->clock.stats.differed, sizeof p->divergence.passes);
+        p->divergence.passes = p->cpu->clock.stats.passes;
         sync_point_of(&p->cpu->vcpu, &exit, (uint8_t)p->outputs, &p->divergence.got);
         return 0;
     case LAND_STOPPED:

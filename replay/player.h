@@ -48,8 +48,7 @@ struct divergence {
     unsigned input_len;
     struct state_digest digest_expected, digest_got;
     bool digest_cpu_only; /* no memory digest was taken */
-    /* Of a forced point that was missed: landing_stats.differed. */
-    uint64_t passes[FINGERPRINT_PARTS];
+    struct landing_passes passes; /* of a forced point that was missed */
 };
 
 struct player_stats {

@@ -40,11 +40,18 @@ struct stable_code {
     unsigned count;
 };
 
+/* What a landing looked at from outside the guest. */
+struct landing_passes {
+    uint64_t differed[FINGERPRINT_PARTS]; /* by what differed first */
+    /* Of those where it was registers, the one with the fewest others, and which it is of all. */
+    uint64_t nearest, nearest_cr3, nearest_regs[REG_COUNT];
+    uint32_t nearest_other; /* a bit for each register that differed; 0: only CR3 */
+};
+
 /* What landings cost, for reports. */
 struct landing_stats {
     uint64_t landings, exits;
-    /* Passes that the last one looked at from outside the guest, by what differed first. */
-    uint64_t differed[FINGERPRINT_PARTS];
+    struct landing_passes passes; /* of the last one */
 };
 
 /* What choosing needs of the machine. */

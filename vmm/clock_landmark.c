@@ -363,17 +363,54 @@ struct breakpoint landmark_breakpoint(const struct landmark *l,
 /* A landing in progress. */
 struct looked_for {
     const struct landmark *l;
-    uint64_t *differed;
+    struct landing_passes *passes;
+    uint64_t count;
 };
+
+/* For the report of a landing that fails: what a pass that was nearly it had otherwise says more
+ * than their number. */
+static void note_nearest(struct looked_for *looked, const struct kvm_regs *regs,
+                         const struct kvm_sregs *sregs)
+{
+    struct landing_passes *passes = looked->passes;
+    const uint32_t other = fingerprint_other_registers(regs, looked->l);
+
+    if (passes->nearest && __builtin_popcount(other) >= __builtin_popcount(passes->nearest_other))
+        return;
+    passes->nearest = looked->count;
+    passes->nearest_other = other;
+    passes->nearest_cr3 = sregs->cr3;
+    memcpy(passes->nearest_regs, regs, sizeof passes->nearest_regs);
+}
 
 static bool is_found(const struct breakpoint *b, struct vcpu *vcpu, const struct kvm_regs *regs,
                      const struct kvm_sregs *sregs)
 {
-    const struct looked_for *looked = b->opaque;
+    struct looked_for *looked = b->opaque;
     const enum fingerprint_part part = fingerprint_compare(vcpu, regs, sregs, looked->l);
 
-    looked->differed[part]++;
+    looked->count++;
+    looked->passes->differed[part]++;
+    if (part == FINGERPRINT_REGISTERS)
+        note_nearest(looked, regs, sregs);
     return part == FINGERPRINT_EQUAL;
+}
+
+/*
+ * Whether the vCPU stands there already: it was kicked before it ran on from the last sync point.
+ * To run it, even if a breakpoint stops it at once, may take what it has not got yet: where each
+ * vCPU owns its pages, those with the page tables by which the breakpoint is fetched.
+ */
+static int is_there_already(struct vcpu *vcpu, const struct landmark *l, struct err *e)
+{
+    struct kvm_sregs sregs;
+
+    if (vcpu_complete(vcpu, e) < 0)
+        return -1;
+    if (vcpu->regs->rip != l->regs[REGISTER_RIP] || !vcpu_is_settled(vcpu))
+        return 0;
+    vcpu_get_sregs(vcpu, &sregs);
+    return sregs.ss.dpl == l->cpl && fingerprint_matches(vcpu, vcpu->regs, &sregs, l);
 }
 
 static enum clock_landing fail(struct err *e, const char *what)
@@ -395,17 +432,20 @@ static enum clock_landing land(struct clock *c, const struct landmark *landmark,
     struct trace_condition conditions[TRACE_CONDITIONS];
     struct breakpoint b = landmark_breakpoint(landmark, conditions);
     struct breakpoints own, *set = c->breakpoints ? c->breakpoints : &own;
-    struct looked_for looked = {landmark, c->stats.differed};
+    struct looked_for looked = {landmark, &c->stats.passes, 0};
 
     b.stops = is_found;
     b.opaque = &looked;
-    memset(c->stats.differed, 0, sizeof c->stats.differed);
+    c->stats.passes = (struct landing_passes){0};
     const uint8_t *site = guest_memory_at(&c->vcpu->vm->memory, landmark->gpa, 1);
     if (!site)
         return fail(e, "it lies outside memory");
     if (*site != landmark->code[0])
         return fail(e, "the code there is not the recording's");
     c->stats.landings++;
+    const int there = is_there_already(c->vcpu, landmark, e);
+    if (there)
+        return there < 0 ? LAND_FAILED : LANDED;
     breakpoints_init(&own, c->vcpu, c->hook);
     own.interrupted = interrupted;
     if (breakpoints_add(set, &b, e) < 0)

@@ -309,14 +309,25 @@ void fingerprint_arrive(struct vcpu *vcpu, const struct landmark *l)
         vcpu_set_regs(vcpu, &regs);
 }
 
+uint32_t fingerprint_other_registers(const struct kvm_regs *regs, const struct landmark *l)
+{
+    uint64_t now[REG_COUNT];
+    uint32_t other = 0;
+
+    memcpy(now, regs, sizeof now);
+    now[REGISTER_RFLAGS] &= ~(RFLAGS_RF | RFLAGS_STATUS);
+    now[REGISTER_RFLAGS] |= status_of(l);
+    for (unsigned i = 0; i < REG_COUNT; i++)
+        other |= (uint32_t)(now[i] != l->regs[i]) << i;
+    return other;
+}
+
 enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_regs *regs,
                                           const struct kvm_sregs *sregs, const struct landmark *l)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
-    struct kvm_regs now = *regs;
 
-    now.rflags = (now.rflags & ~(RFLAGS_RF | RFLAGS_STATUS)) | status_of(l);
-    if (memcmp(&now, l->regs, sizeof now) || sregs->cr3 != l->cr3)
+    if (fingerprint_other_registers(regs, l) || sregs->cr3 != l->cr3)
         return FINGERPRINT_REGISTERS;
     for (unsigned i = 0; i < l->probes; i++) {
         uint64_t value;
@@ -325,9 +336,9 @@ enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_re
     }
     if (l->words && words_digest(m, l) != l->words_digest)
         return FINGERPRINT_MEMORY;
-    if (stack_digest(m, l->cr3, l->cpl, now.rsp) != l->stack)
+    if (stack_digest(m, l->cr3, l->cpl, regs->rsp) != l->stack)
         return FINGERPRINT_STACK;
-    if (pointed_digest(m, l->cr3, l->cpl, &now) != l->pointed)
+    if (pointed_digest(m, l->cr3, l->cpl, regs) != l->pointed)
         return FINGERPRINT_MEMORY;
     if (vcpu_fpu_digest(vcpu) != l->fpu)
         return FINGERPRINT_FPU;

@@ -51,6 +51,10 @@ unsigned fingerprint_changed(struct vcpu *vcpu, const struct pointed_words *befo
 enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_regs *regs,
                                           const struct kvm_sregs *sregs, const struct landmark *l);
 
+/* Which of REG_COUNT registers are not as they were there, a bit each; of RFLAGS what is compared.
+ */
+uint32_t fingerprint_other_registers(const struct kvm_regs *regs, const struct landmark *l);
+
 /* Whether it is there. */
 static inline bool fingerprint_matches(struct vcpu *vcpu, const struct kvm_regs *regs,
                                        const struct kvm_sregs *sregs, const struct landmark *l)

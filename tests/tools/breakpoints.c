@@ -1,6 +1,7 @@
 /*
  * Breakpoints (vmm/breakpoint.h) on small programs that a real KVM runs: where they stop, that they
- * stop nowhere else, that nothing of them stays behind, and what conditions cost. Writes TAP.
+ * stop nowhere else, that nothing of them stays behind, what conditions cost, and landings on
+ * forced points. Writes TAP.
  *
  * usage: breakpoints [native]     `native`: CPL0 only, on this machine's own /dev/kvm whatever it
  * is
@@ -15,8 +16,10 @@
 #include "base/now.h"
 #include "mmu/walk.h"
 #include "vmm/breakpoint.h"
+#include "vmm/clock.h"
 #include "vmm/command.h"
 #include "vmm/doctor_guest.h"
+#include "vmm/fingerprint.h"
 #include "vmm/stepper.h"
 
 /* Labels are where breakpoints are set. */
@@ -228,11 +231,8 @@ static void test_countdown(const uint8_t *code, size_t length, unsigned cpl, uin
 {
     const struct trace_condition condition = {.reg = 2, .value = TOTAL - 600000 + 1};
     struct breakpoint counted = {.va = at, .cpl = cpl, .countdown = PASSES};
-    struct breakpoint both = {.va = at,
-                              .cpl = cpl,
-                              .condition = &condition,
-                              .conditions = 1,
-                              .countdown = PASSES};
+    struct breakpoint both = {
+        .va = at, .cpl = cpl, .condition = &condition, .conditions = 1, .countdown = PASSES};
 
     start(code, length, cpl, NULL);
     add(&counted);
@@ -363,6 +363,62 @@ static void test_special(unsigned cpl, const struct breakpoint_means *means)
     ok(good && is_clean(PROGRAM(special)), "passing PUSHF, POPF and OUT", cpl, means);
 }
 
+/* The landmark of the pass where RAX has this value. */
+static struct landmark take(unsigned cpl, uint64_t rax)
+{
+    const struct trace_condition condition = reg_is(0, rax);
+    struct breakpoint b = {
+        .va = ADDRESS(nested, inner_at), .cpl = cpl, .condition = &condition, .conditions = 1};
+    struct landmark l = {.gpa = b.va, .code_len = 1, .code = {*inner_at}};
+    struct kvm_sregs sregs;
+
+    start(PROGRAM(nested), cpl, NULL);
+    add(&b);
+    if (run() != BREAKPOINT_HIT)
+        fail("the pass of a landmark was not found");
+    breakpoints_remove(&set, &b);
+    vcpu_get_sregs(&guest.vcpu, &sregs);
+    fingerprint_take(&guest.vcpu, guest.vcpu.regs, &sregs, &l);
+    return l;
+}
+
+static enum clock_landing land(const struct landmark *l, struct landing_stats *stats)
+{
+    const volatile bool never = false;
+    struct clock clock = {0};
+    struct err e = {0};
+
+    if (clock_open(&clock, &clock_landmark, &guest.vcpu, &hook, &e) < 0)
+        fail(e.text);
+    const enum clock_landing landing = clock_landmark.land(&clock, l, &last, &never, &e);
+    if (landing == LAND_FAILED)
+        fail(e.text);
+    *stats = clock.stats;
+    clock_close(&clock);
+    return landing;
+}
+
+static void test_landing(unsigned cpl)
+{
+    const uint64_t rbx = 1;
+    struct landing_stats stats;
+    struct landmark l = take(cpl, 7);
+
+    bool good = land(&l, &stats) == LANDED && guest.vcpu.regs->rax == 7;
+    ok(good && stats.exits == 0, "landing where the vCPU stands, which does not run", cpl, NULL);
+    start(PROGRAM(nested), cpl, NULL);
+    good = land(&l, &stats) == LANDED && guest.vcpu.regs->rax == 7 && stats.exits > 0;
+    ok(good && is_clean(PROGRAM(nested)), "landing on a pass ahead", cpl, NULL);
+
+    l = take(cpl, 7);
+    l.regs[rbx] += 70;
+    good = land(&l, &stats) == LAND_MISSED && is_done(BREAKPOINT_EXIT);
+    good &= stats.passes.nearest == 1 && stats.passes.nearest_other == 1u << rbx &&
+            stats.passes.nearest_regs[rbx] == l.regs[rbx] - 70;
+    ok(good && is_clean(PROGRAM(nested)), "a landing that fails says what was nearly it", cpl,
+       NULL);
+}
+
 static void test_means(unsigned cpl, const struct breakpoint_means *means)
 {
     if (!means->works(cpl)) {
@@ -404,8 +460,10 @@ int main(int argc, char **argv)
     for (unsigned cpl = 0; cpl <= (native ? 0 : 3); cpl += 3) {
         for (unsigned i = 0; i < sizeof means / sizeof *means; i++)
             test_means(cpl, means[i]);
-        if (!native)
+        if (!native) {
             test_conditions(cpl);
+            test_landing(cpl);
+        }
     }
     printf("1..%u\n", number);
     return bad ? 1 : 0;
