@@ -13,7 +13,8 @@ else
 SHOW = @true
 endif
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(WARN) $(CFLAGS) -pthread
+# Guest memory is read as what it is taken for, and registers of struct kvm_regs also by their index.
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(WARN) -fno-strict-aliasing $(CFLAGS) -pthread
 LIBS := -lZydis -lZycore -lext2fs -lcom_err -lz -lzstd -llzma -llz4 -lxxhash -ljansson -pthread
 
 DIRS := base mmu devices recorder replay vmm
