@@ -234,12 +234,29 @@ static bool copy_far_operand(struct trace *t, const struct insn *insn, uint64_t 
     return true;
 }
 
+/*
+ * QEMU (7.2) gets the flags behind these from what was the last instruction to set any when its
+ * block of code was entered, and takes that one's flags from operands of later ones: behind an exit
+ * RFLAGS holds bits of an address then, VM among them, and KVM does not step over the HLT. They are
+ * right where the block begins with it. Guests hardly ever come to an exit between this instruction
+ * and the next that sets flags; a trace may end there.
+ */
+static void begin_block(struct trace *t, const struct insn *insn)
+{
+    static const uint8_t jump_to_next[] = {0xeb, 0};
+
+    if (insn->info.mnemonic == ZYDIS_MNEMONIC_CMPXCHG8B ||
+        insn->info.mnemonic == ZYDIS_MNEMONIC_CMPXCHG16B)
+        emit(t, jump_to_next, sizeof jump_to_next);
+}
+
 /* A plain instruction; RIP-relative operands are adjusted. False when that is impossible. */
 static bool copy_plain(struct trace *t, const struct insn *insn)
 {
     uint8_t bytes[INSN_MAX];
     unsigned len = insn->info.length;
 
+    begin_block(t, insn);
     memcpy(bytes, insn->bytes, len);
     if (insn->info.attributes & ZYDIS_ATTRIB_IS_RELATIVE) {
         if (insn->info.raw.disp.size != 32)

@@ -52,8 +52,23 @@ GUEST_CODE(special, "mov $2, %ebx\n"
                     "out_at: out %al, $0x51\n"
                     "dec %ebx\n"
                     "jnz pushf_at\n" GUEST_DONE);
+/* The trace has an exit in front of each jump through R8, and the one behind CMPXCHG16B shows the
+ * flags that it leaves. RAX would be odd ones. */
+GUEST_CODE(exchange, "mov $3, %esi\n"
+                     "mov %rcx, 0x800000\n" /* no fault of nested paging comes between, later */
+                     "exchange_at: lea 1f(%rip), %r8\n"
+                     "mov $0x57a4000, %eax\n"
+                     "jmp *%r8\n"
+                     "1: add %rax, %rcx\n"
+                     "mov %rcx, 0x800000\n"
+                     "xor %ebx, %ebx\n"
+                     "cmpxchg16b 0x800010\n"
+                     "lea 2f(%rip), %r8\n"
+                     "jmp *%r8\n"
+                     "2: dec %esi\n"
+                     "jnz exchange_at\n" GUEST_DONE);
 extern const uint8_t loop_at[], near_at[], outer_at[], inner_at[], beside_at[], pushf_at[],
-    popf_at[], out_at[];
+    popf_at[], out_at[], exchange_at[];
 
 /* Where the programs are: a page that user code cannot write to, as that of real programs. */
 #define CODE_AT                 0x600000u
@@ -363,6 +378,21 @@ static void test_special(unsigned cpl, const struct breakpoint_means *means)
     ok(good && is_clean(PROGRAM(special)), "passing PUSHF, POPF and OUT", cpl, means);
 }
 
+/* See begin_block() in vmm/trace_copy.c. */
+static void test_exchange(unsigned cpl)
+{
+    static const struct trace_condition never = {.reg = 1, .value = 99};
+    struct breakpoint b = {
+        .va = ADDRESS(exchange, exchange_at), .cpl = cpl, .condition = &never, .conditions = 1};
+
+    start(PROGRAM(exchange), cpl, NULL);
+    add(&b);
+    const bool good =
+        is_done(run()) && b.passes >= 1 && guest.vcpu.regs->rsi == 0 && guest.vcpu.regs->rax == 0;
+    breakpoints_remove(&set, &b);
+    ok(good && is_clean(PROGRAM(exchange)), "leaving a trace behind CMPXCHG16B", cpl, NULL);
+}
+
 /* The landmark of the pass where RAX has this value. */
 static struct landmark take(unsigned cpl, uint64_t rax)
 {
@@ -462,6 +492,7 @@ int main(int argc, char **argv)
             test_means(cpl, means[i]);
         if (!native) {
             test_conditions(cpl);
+            test_exchange(cpl);
             test_landing(cpl);
         }
     }
