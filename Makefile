@@ -33,7 +33,7 @@ $(B)/libditto.a: $(LIB_OBJ)
 	@rm -f $@
 	$(Q)ar rcs $@ $^
 
-$(B)/%.o: %.c config.mk
+$(B)/%.o: %.c config.mk Makefile
 	@mkdir -p $(@D)
 	$(SHOW) CC $<
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<

@@ -17,9 +17,9 @@ record() {
     read -ra what <<<"$(setting "$1" args '')"
     bounded 120 "$DITTO" run --json -o "$1.ditto" --memory 32M --clock step "${what[@]}" \
         --append "hz=20 $(setting "$1" oracle '')" \
-        --kernel "$BUILD/guests/$(setting "$1" file '').elf" >run.out 2>run.err </dev/null ||
+        --kernel "$BUILD/guests/$(setting "$1" file '').elf" >run.out 2>"$1.err" </dev/null ||
         { echo "recording: exit status $?" && return; }
-    [ "$(json_field forced run.err)" -gt 0 ] || echo 'there is no forced point in it'
+    [ "$(json_field forced "$1.err")" -gt 0 ] || echo 'there is no forced point in it'
 }
 
 if [ $# = 0 ]; then
@@ -39,7 +39,7 @@ for guest; do
     if [ ! -e "$guest.wrong" ] && ! grep -q "^ok ./$guest.ditto:" process.out; then
         echo 'the replay as a process differs' >"$guest.wrong"
     elif [ ! -e "$guest.wrong" ]; then
-        bounded 120 "$DITTO" verify --clock landmark "$guest.ditto" >verify.out 2>verify.err </dev/null ||
+        bounded 120 "$DITTO" verify --clock landmark "$guest.ditto" >verify.out 2>"$guest.err" </dev/null ||
             echo "verify with the clock landmark: exit status $?" >"$guest.wrong"
     fi
     if [ ! -e "$guest.wrong" ]; then
@@ -49,6 +49,6 @@ for guest; do
     bad=$((bad + 1))
     echo "not ok $number - oracle $guest: $(cat "$guest.wrong")"
     keep_failed "$guest.ditto" "oracle-$guest-$(date +%H%M%S)"
-    commented run.err verify.err process.err
+    commented "$guest.err" process.err
 done
 [ $bad = 0 ]
