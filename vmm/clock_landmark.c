@@ -33,6 +33,8 @@
 /* How long user code is watched for what it changes: at first, and the last time. */
 #define WATCH_NS      100000ull
 #define WATCH_LAST_NS 400000ull
+/* A kick may come before the vCPU has run at all: in the emulated host one in five does. */
+#define EARLY_KICKS_MAX 5
 /* How long the end of an instruction that repeats itself is waited for. */
 #define RUN_TO_NS 200000000ull
 /* String instructions: they are interrupted between iterations, but found again only at their ends.
@@ -181,6 +183,24 @@ static bool is_waiting(struct vcpu *vcpu, const struct clock_host *host, struct 
     return true;
 }
 
+/* Let the vCPU run on for that long. CLOCK_CHOSEN: it was kicked then. */
+static enum clock_choice run_a_moment(struct clock *c, const struct clock_host *host, uint64_t ns,
+                                      struct vcpu_exit *exit, struct err *e)
+{
+    const struct kvm_regs before = *c->vcpu->regs;
+
+    for (unsigned i = 0; i < EARLY_KICKS_MAX; i++) {
+        host->kick_after(host->opaque, ns);
+        if (c->ops->run(c, exit, e) < 0)
+            return CLOCK_FAILED;
+        if (exit->kind != EXIT_KICK)
+            return CLOCK_EXITED;
+        if (memcmp(c->vcpu->regs, &before, sizeof before) != 0)
+            break;
+    }
+    return CLOCK_CHOSEN;
+}
+
 /* Let user code run on a moment, and see what it does to the memory that it points to.
  * CLOCK_CHOSEN: it still stands in user code. */
 static enum clock_choice watch(struct clock *c, const struct clock_host *host,
@@ -192,11 +212,9 @@ static enum clock_choice watch(struct clock *c, const struct clock_host *host,
     fingerprint_look(vcpu, pointed);
     written_look(vcpu->vm);
     for (uint64_t ns = WATCH_NS; ns <= WATCH_LAST_NS; ns *= 2) {
-        host->kick_after(host->opaque, ns);
-        if (c->ops->run(c, exit, e) < 0)
-            return CLOCK_FAILED;
-        if (exit->kind != EXIT_KICK)
-            return CLOCK_EXITED;
+        const enum clock_choice choice = run_a_moment(c, host, ns, exit, e);
+        if (choice != CLOCK_CHOSEN)
+            return choice;
         if (vcpu_cpl(vcpu) != 3)
             return CLOCK_LATER;
         if (fingerprint_changed(vcpu, pointed, changed))
