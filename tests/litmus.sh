@@ -184,7 +184,8 @@ cd "$work" || exit 1
 "$BUILD/tools/in_host" "$tree/tests/litmus.sh" --inside "$tap" "$rounds" "${SEED:-$((RANDOM + 1))}" \
     "${SECONDS_MAX:-120}" "$@" || exit 1
 for recording in failed-*.ditto; do
-    keep_failed "$recording" "${recording#failed-}"
+    name=${recording#failed-}
+    keep_failed "$recording" "${name%.ditto}"
 done
 bad=$(awk -F'\t' '$5 != "ok"' results | wc -l)
 if [ -z "$tap" ]; then

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Runs test suites and adds them up: run-all.sh SUITE... [-- SUITE...], of unit, asan, step, oracle,
-# breakpoints, cli, guests, litmus, litmus-crew; those behind a `--` run beside those before it. Every runner speaks TAP;
-# failures are shown in full, and the last line is 'N passed, N failed, N skipped'.
+# breakpoints, guests, litmus, litmus-crew, cli/FILE (tests/cli/FILE.bats), and cli (those of tests/cli that
+# are not named); those behind a `--` run beside those before it. Every runner speaks TAP; failures are shown
+# in full, and the last line is 'N passed, N failed, N skipped'.
 set -u
 tree=$(cd "$(dirname "$0")/.." && pwd)
 . "$tree/tests/lib/common.sh"
@@ -68,7 +69,8 @@ run_suites() {
             run breakpoints 120 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/breakpoints"
             run 'breakpoints native' 60 "$BUILD/tools/breakpoints" native
             ;;
-        cli) run cli 4200 bats --tap --timing tests/cli ;;
+        cli/*) run "$suite" 2400 bats --tap --timing "tests/$suite.bats" ;;
+        cli) run cli 4200 bats --tap --timing "${cli[@]}" ;;
         guests) run guests 3600 tests/guests/run.sh ;;
         litmus) run litmus 900 env BRIEF=1 tests/litmus.sh --tap 1 ;;
         litmus-crew) run 'litmus crew' 900 env BRIEF=1 SMP=crew LEVEL=0 tests/litmus.sh --tap 1 ;;
@@ -88,6 +90,10 @@ run_group() {
     echo "$passed $failed $skipped" >"$log/sum"
 }
 
+cli=()
+for file in tests/cli/*.bats; do
+    [[ " $* " == *" ${file:6:-5} "* ]] || cli+=("$file")
+done
 start=$SECONDS groups=0
 group=()
 for suite in "$@" --; do

@@ -1,13 +1,9 @@
 #!/bin/bash
-# Records and replays the guests of list.cfg, or those named as arguments. Writes TAP.
+# run.sh [GUEST...]: records and replays the guests of list.cfg, or those named. Writes TAP. Bare machines
+# run in one emulated host, where one is needed (tests/tools/in_host.c), those with Linux in one each.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-tree=$(cd "$here/../.." && pwd)
+tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$tree/tests/lib/common.sh"
-
-work=$(mktemp -d "$BUILD/guests-XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
 
 # why_not: the reason why the run that was just made and replayed is not as it should be, or nothing.
 why_not() {
@@ -45,7 +41,7 @@ check() {
     else
         what+=(--append "ditto.script=$script ditto.n=$(setting "$name" n '')" "$IMAGE")
     fi
-    rm -f -- *
+    rm -f run.* replay.*
     bounded "$seconds" "$DITTO" run --json -o run.ditto "${what[@]}" \
         >run.out 2>run.err </dev/null
     recorded=$?
@@ -63,22 +59,57 @@ check() {
     fi
     echo "not ok $1 $name: $reason"
     commented run.out run.err replay.out replay.err
-    keep_failed run.ditto "$name"
+    mv run.ditto "failed-$name.ditto" 2>/dev/null
 }
+
+# check_all NUMBER NAME...: the first one has that number.
+check_all() {
+    local number=$1 name
+    shift
+    for name; do
+        check "$number" "$name"
+        number=$((number + 1))
+    done
+}
+
+if [ "${1:-}" = --inside ]; then
+    shift
+    check_all 1 "$@"
+    exit
+fi
 
 named=$#
 # shellcheck disable=SC2046 # names are words
 [ $named -gt 0 ] || set -- $(guests)
+work=$(mktemp -d "$BUILD/guests-XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+[ -d "${DITTO_DATADIR:-}" ] || export DITTO_DATADIR=$BUILD/khost
+
+bare=() linux=() skipped=()
 echo "1..$#"
-number=0
 for name; do
-    number=$((number + 1))
     skip=$(setting "$name" skip '')
     if [ $named = 0 ] && [ -n "$skip" ]; then
-        echo "ok $number $name # SKIP $skip"
-    elif [ -n "$(setting "$name" file '')$(setting "$name" script '')" ]; then
-        check $number "$name"
+        skipped+=("$name # SKIP $skip")
+    elif [ -n "$(setting "$name" file '')" ]; then
+        bare+=("$name")
+    elif [ -n "$(setting "$name" script '')" ]; then
+        linux+=("$name")
     else
-        echo "not ok $number $name: list.cfg has no such guest"
+        echo "run.sh: list.cfg has no guest '$name'" >&2
+        exit 2
     fi
 done
+[ ${#bare[@]} = 0 ] || "$BUILD/tools/in_host" "$tree/tests/guests/run.sh" --inside "${bare[@]}"
+check_all $((${#bare[@]} + 1)) "${linux[@]}"
+number=$((${#bare[@]} + ${#linux[@]}))
+for skip in "${skipped[@]}"; do
+    number=$((number + 1))
+    echo "ok $number $skip"
+done
+for recording in failed-*.ditto; do
+    name=${recording#failed-}
+    keep_failed "$recording" "${name%.ditto}"
+done
+[ ! -e "$recording" ]
