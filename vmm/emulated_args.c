@@ -125,6 +125,7 @@ void emulated_qemu_args(const struct emulated_options *o, const struct string_li
      * they would bring host values into the guest. tsc=reliable: with two processors Linux would
      * fall to a clock that makes every exit four times slower. panic=-1 with -no-reboot: a crash of
      * the emulated kernel ends QEMU and is seen as that. maxcpus=1: the agent starts the others.
+     * The first CPU is for the kernel alone (leave_first_cpu() in guest-tools/khost/agent_setup.c).
      */
     static const char *const fixed[] = {
         "qemu-system-x86_64",
@@ -144,7 +145,7 @@ void emulated_qemu_args(const struct emulated_options *o, const struct string_li
         "-accel",
         "tcg,thread=multi",
         "-smp",
-        "2",
+        "3",
         "-cpu",
         "max,-rdrand,-rdseed,-rdtscp,-rdpid",
     };

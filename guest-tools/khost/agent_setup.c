@@ -2,6 +2,7 @@
 #include "guest-tools/khost/agent.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <linux/kvm.h>
 #include <fcntl.h>
@@ -9,6 +10,7 @@
 #include <net/if.h>
 #include <net/route.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,13 +104,19 @@ static void seed_random(const struct request *r)
     close(fd);
 }
 
-static void write_file(const char *path, const char *text)
+static bool try_write_file(const char *path, const char *text)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0 || write(fd, text, strlen(text)) < 0)
-        fprintf(stderr, "khost: %s: %s\n", path, strerror(errno));
+    bool ok = fd >= 0 && write(fd, text, strlen(text)) >= 0;
     if (fd >= 0)
         close(fd);
+    return ok;
+}
+
+static void write_file(const char *path, const char *text)
+{
+    if (!try_write_file(path, text))
+        fprintf(stderr, "khost: %s: %s\n", path, strerror(errno));
 }
 
 static char *under_root(const char *path)
@@ -163,6 +171,37 @@ static void hold_a_vm(void)
 }
 
 /*
+ * No VM may run on the first CPU. QEMU 7.2 keeps the machine's IGNNE# in that CPU's state, and
+ * clears it, without a lock, at every FXRSTOR and XRSTOR of any other CPU: the word is read, masked
+ * and written back (cpu_clear_ignne()). What the first CPU has changed in it meanwhile is lost, and
+ * it also says whether nested paging is on, whether interrupts are held off (GIF) and whose
+ * interrupt flag counts: a guest whose page tables were looked for at these addresses of the host
+ * ended in a triple fault. So this process, and the command, use the others only; and so do
+ * interrupts, because each CPU that has something to do is a thread that waits for its turn on a
+ * busy machine.
+ */
+static void leave_first_cpu(void)
+{
+    DIR *irqs = opendir("/proc/irq");
+    struct dirent *irq;
+    char path[300], mask[32];
+    cpu_set_t cpus;
+
+    if (sched_getaffinity(0, sizeof cpus, &cpus) != 0)
+        agent_fail("sched_getaffinity: %s", strerror(errno));
+    CPU_CLR(0, &cpus);
+    if (sched_setaffinity(0, sizeof cpus, &cpus) != 0)
+        agent_fail("the emulated host has but one CPU: %s", strerror(errno));
+    snprintf(mask, sizeof mask, "%lx", *(unsigned long *)&cpus);
+    while (irqs && (irq = readdir(irqs))) {
+        snprintf(path, sizeof path, "/proc/irq/%s/smp_affinity", irq->d_name);
+        try_write_file(path, mask); /* some cannot be moved */
+    }
+    if (irqs)
+        closedir(irqs);
+}
+
+/*
  * The other CPUs, which the kernel was told to leave alone (maxcpus=1). Until here it patches its
  * own code again and again (static keys), and QEMU before 8.1 may miss such a write when another
  * CPU's code is being translated at that moment: it then executes the breakpoint of text_poke() for
@@ -178,6 +217,7 @@ static void setup_cpus(void)
             break;
         write_file(path, "1");
     }
+    leave_first_cpu();
 }
 
 /* The kernel creates its node some time after the other ports'. Not opened here: what a gdb that is
