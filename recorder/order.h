@@ -22,7 +22,8 @@
  */
 struct order_log {
     unsigned vcpus; /* 1 to MAX_VCPUS */
-    unsigned prune; /* ORDER_PRUNE_*: what a recording may leave out; only ditto does */
+    unsigned prune; /* ORDER_PRUNE_*: what a recording may leave out; only ditto does. Like `vcpus`
+                     * it is of the whole log, and kept with it: the parts do not have it */
     /* The log itself, a part for each vCPU; the first part alone is used where it is by object. */
     struct bytes part[MAX_VCPUS];
     /* What it is made of: constraints, turns, jumps of a clock, intervals. */

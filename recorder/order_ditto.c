@@ -9,10 +9,8 @@
  * left out; accesses in a row without a constraint are a *free run*.
  *
  * The log has a part for each vCPU, a bit string (base/bits.h). Which access a constraint is of,
- * replay knows from the program.
+ * replay knows from the program. For each constraint:
  *
- *   gamma(1 + ORDER_PRUNE_*)   what may be left out
- *   then for each constraint:
  *     bit                      only behind a plain one of a store: whether this one is plain, too;
  *                              if so, its increment is all that follows
  *     gamma(1 + n)             a free run of n accesses before it
@@ -22,8 +20,11 @@
  *     gamma(increment)         of what waits for the clock: since this vCPU accessed the object
  *                              last, or since the beginning
  *     gamma(loads)             of what waits for loads
- *   bit                        only behind a plain one of a store: 0
- *   gamma(1 + n)               the last free run
+ *
+ * and behind the last one:
+ *
+ *     bit                      only behind a plain one of a store: 0
+ *     gamma(1 + n)             the last free run
  *
  * and zeroes to the end of the byte. A constraint is *plain* that has no free run before it and
  * waits for the clock alone: where vCPUs compete for one object, most are. Without
@@ -102,10 +103,8 @@ static void *record(struct order_log *log)
 
     r->log = log;
     order_objects_init(&r->objects, sizeof(struct object));
-    for (unsigned i = 0; i < log->vcpus; i++) {
+    for (unsigned i = 0; i < log->vcpus; i++)
         r->out[i].out = &log->part[i];
-        bits_put_gamma(&r->out[i], log->prune + 1);
-    }
     return r;
 }
 
@@ -273,7 +272,7 @@ static void *replay(const struct order_log *log)
     for (unsigned i = 0; i < log->vcpus; i++) {
         struct part *p = &r->part[i];
         p->in = bits_of(log->part[i].data, log->part[i].len);
-        p->bias = increment_bias(bits_get_gamma(&p->in) - 1);
+        p->bias = increment_bias(log->prune);
         read_run(p, false);
     }
     return r;
