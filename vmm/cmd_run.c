@@ -136,6 +136,7 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
         .cpus = (unsigned)o->cpus,
         .chaos = o->chaos,
         .parallel = o->crew && o->cpus > 1,
+        .loose = o->loose,
         .kernel = s->kernel,
         .kernel_len = s->kernel_len,
         .initrd = s->initrd,

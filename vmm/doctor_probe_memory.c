@@ -234,7 +234,7 @@ static void probe_ownership(struct probe_outcome *o)
         probe_says(o, PROBE_BROKEN, "%.200s", e.text);
         return;
     }
-    if (views_create(&views, &vm, 2, &e) < 0) {
+    if (views_create(&views, &vm, 2, true, &e) < 0) {
         probe_says(o, PROBE_MISSING, "%.200s", e.text);
     } else {
         probe_says(o, PROBE_OK, "a vCPU can be kept from a page of another one's");

@@ -267,7 +267,7 @@ static void begin(struct machine *m, const struct machine_config *config, struct
 static int equip(struct machine *m, struct err *e)
 {
     if (m->config.parallel) {
-        if (views_create(&m->views, &m->vm, m->config.cpus, e) < 0)
+        if (views_create(&m->views, &m->vm, m->config.cpus, !m->config.loose, e) < 0)
             return -1;
         m->crew = crew_create(m, e);
         if (!m->crew)

@@ -22,6 +22,7 @@ struct machine_config {
     uint64_t memory; /* bytes */
     unsigned cpus;   /* 1 to MAX_VCPUS */
     bool parallel;   /* several CPUs run at the same time (vmm/crew.h) */
+    bool loose;      /* ... and nothing orders what they do to memory: it cannot be recorded */
     uint64_t chaos;  /* seed of random turns, or quanta, of several CPUs; 0: fair ones */
     const void *kernel, *initrd;
     size_t kernel_len, initrd_len;

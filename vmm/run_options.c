@@ -49,7 +49,9 @@ const char run_help[] =
     "      --smp MODE         how several CPUs are recorded: uni (default), they take turns on "
     "one\n"
     "                         thread; crew, they run at the same time (slow for an operating\n"
-    "                         system, which wants --slow 50)\n"
+    "                         system, which wants --slow 50); loose, the same, but nothing "
+    "orders\n"
+    "                         what they do to memory, and it cannot be recorded\n"
     "      --chaos SEED       with several CPUs, random turns, so that races show sooner; with "
     "--smp\n"
     "                         crew, how long a CPU keeps the pages that others want\n"
@@ -166,9 +168,10 @@ static int parse_one(struct run_options *o, int option, char **argv, struct err 
             return err_set(e, STATUS_USAGE, "--cpus takes 1 to %u, not '%s'", MAX_VCPUS, optarg);
         return 0;
     case OPT_SMP:
-        o->crew = strcmp(optarg, "crew") == 0;
+        o->loose = strcmp(optarg, "loose") == 0;
+        o->crew = o->loose || strcmp(optarg, "crew") == 0;
         if (!o->crew && strcmp(optarg, "uni") != 0)
-            return err_set(e, STATUS_USAGE, "--smp takes uni or crew, not '%s'", optarg);
+            return err_set(e, STATUS_USAGE, "--smp takes uni, crew or loose, not '%s'", optarg);
         return 0;
     case OPT_CHAOS:
         if (parse_number(optarg, UINT64_MAX, &o->chaos) < 0 || !o->chaos)
@@ -275,6 +278,9 @@ int run_options_parse(struct run_options *o, int argc, char **argv, struct err *
                        "run: give a disk image or --kernel (see dittovm run --help)");
     if (o->crew && check_crew(o, e) < 0)
         return -1;
+    if (o->loose && o->record)
+        return err_set(e, STATUS_USAGE,
+                       "run: --smp loose cannot be recorded; give --smp crew or uni");
     if (o->initrd && !o->kernel)
         return err_set(e, STATUS_USAGE, "run: --initrd goes with --kernel");
     if (o->check_disk && !o->from.path[0])

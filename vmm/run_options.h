@@ -19,6 +19,7 @@ struct run_options {
     uint64_t memory;      /* bytes */
     uint64_t cpus, chaos; /* chaos: seed, 0: none */
     bool crew;            /* several CPUs run at the same time */
+    bool loose;           /* ... and nothing orders what they do to memory */
     uint64_t grace_ms, digest_s, checkpoint_s;
     uint64_t slow; /* how many times slower the machine's clock runs than the host's */
     const struct clock_ops *clock; /* NULL: the best one that this host has */

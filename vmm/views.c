@@ -28,22 +28,22 @@ static int check_nested_paging(struct err *e)
                    "needs; give --smp uni");
 }
 
-int views_create(struct views *v, struct vm *whole, unsigned count, struct err *e)
+static int create_owners(struct views *v, const struct vm *whole, unsigned count, struct err *e)
 {
-    int rc = 0;
-
-    assert(count >= 1 && count <= MAX_VCPUS);
-    *v = (struct views){.count = 0};
-    if (check_nested_paging(e) < 0)
-        return -1;
     v->ownership = ownership_create(&whole->memory, count, e);
     if (!v->ownership)
         return -1;
     v->tables = shared_tables_create(&whole->memory, v->ownership);
-    if (!v->tables) {
-        views_destroy(v);
-        return err_set(e, STATUS_ERROR, "out of memory");
-    }
+    return v->tables ? 0 : err_set(e, STATUS_ERROR, "out of memory");
+}
+
+int views_create(struct views *v, struct vm *whole, unsigned count, bool owned, struct err *e)
+{
+    assert(count >= 1 && count <= MAX_VCPUS);
+    *v = (struct views){.count = 0};
+    if (check_nested_paging(e) < 0)
+        return -1;
+    int rc = owned ? create_owners(v, whole, count, e) : 0;
     for (unsigned i = 0; i < count && rc == 0; i++) {
         rc = vm_create_view(&v->vm[i], whole, v->ownership, i, e);
         v->count += rc == 0;
@@ -66,7 +66,7 @@ void views_begin(struct views *v)
 {
     const uint64_t cr3 = views_root(v->vm[0].vcpu[0]);
 
-    if (cr3)
+    if (v->tables && cr3)
         shared_tables_add(v->tables, cr3, true);
 }
 
@@ -122,7 +122,7 @@ void views_return(struct views *v, unsigned vcpu)
 {
     const struct guest_memory *m = &v->vm[vcpu].whole->memory;
 
-    if (!ownership_has_tables(v->ownership, vcpu))
+    if (!v->ownership || !ownership_has_tables(v->ownership, vcpu))
         return;
     const uint64_t cr3 = views_root(v->vm[vcpu].vcpu[vcpu]);
     const uint8_t *root = cr3 ? guest_memory_at(m, cr3, PAGE_BYTES) : NULL;

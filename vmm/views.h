@@ -7,15 +7,16 @@
 /* The VMs of a machine whose vCPUs run at the same time: one for each of them, on the memory of one
  * that has none of its own (vm_create_view()). */
 struct views {
-    struct ownership *ownership;
+    struct ownership *ownership; /* NULL: everybody's memory is everybody's */
     struct shared_tables *tables;
     unsigned count;
     struct vm vm[MAX_VCPUS];
     bool changing; /* the guest has made page tables of its own, and may change them */
 };
 
-/* `whole` must outlive them. -1: the host lacks what that needs. */
-int views_create(struct views *v, struct vm *whole, unsigned count, struct err *e);
+/* `whole` must outlive them. `owned`: pages have owners; else nothing orders what the vCPUs do to
+ * memory, and none of the below ever applies. -1: the host lacks what that needs. */
+int views_create(struct views *v, struct vm *whole, unsigned count, bool owned, struct err *e);
 /* All zero is fine. The vCPUs go first. */
 void views_destroy(struct views *v);
 

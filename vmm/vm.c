@@ -230,9 +230,9 @@ int vm_create_view(struct vm *vm, struct vm *whole, struct ownership *ownership,
         .memory = whole->memory,
         .whole = whole,
         .ownership = ownership,
-        .mapping = ownership_mapping(ownership, vcpu),
+        .mapping = ownership ? ownership_mapping(ownership, vcpu) : whole->memory.host,
     };
-    vm->memory.readable = ownership_table(ownership, vcpu);
+    vm->memory.readable = ownership ? ownership_table(ownership, vcpu) : NULL;
     return create(vm, e);
 }
 

@@ -47,7 +47,8 @@ int vm_create_around(struct vm *vm, struct guest_memory *memory, struct err *e);
  * A VM for vCPU number `vcpu` alone, one of several that run at the same time on the memory of
  * `whole`, each of which may use what `ownership` lets it. Both must outlive it. Its `memory` shows
  * what the vCPU may read and nothing else: what decides about the vCPU, in a recording and again in
- * its replay, must not depend on what others are writing meanwhile.
+ * its replay, must not depend on what others are writing meanwhile. `ownership` may be NULL: it may
+ * use everything, and nothing of the kind holds.
  */
 int vm_create_view(struct vm *vm, struct vm *whole, struct ownership *ownership, unsigned vcpu,
                    struct err *e);

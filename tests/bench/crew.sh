@@ -1,24 +1,25 @@
 #!/bin/bash
-# crew.sh [ROUNDS [CPUS]]: vCPUs at the same time (--smp crew) against vCPUs that take turns (--smp uni),
-# as a table in Markdown on stdout: the litmus guest `increments` at CPL0, whose share of private accesses
-# goes from all to none; medians of ROUNDS (default 3). Seconds of the guest alone, as dittovm says them.
-# Of the last recording of the crew: pages that changed hands, forced points, bytes of the order logs.
+# crew.sh [ROUNDS [CPUS]]: vCPUs at the same time (--smp crew) against vCPUs that take turns (--smp uni) and
+# vCPUs that nothing holds (--smp loose), as tables in Markdown on stdout: the litmus guest `increments` at
+# CPL0, whose accesses go from private to shared, and then, all of them shared, from stores to loads.
+# Seconds of the guest alone, as dittovm says them; medians of ROUNDS (default 3). Of the last recording of
+# the crew: pages that changed hands, forced points, constraints and bytes of the order logs.
+#
+# All of it runs in one emulated host, where one is needed (tests/tools/in_host.c).
 set -u
-tree=$(cd "$(dirname "$0")/../.." && pwd)
+tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$tree/tests/lib/common.sh"
-export DITTO_DATADIR=$BUILD/khost
-rounds=${1:-3} cpus=${2:-2}
 accesses=${ACCESSES:-2000000}
-work=$(mktemp -d "$BUILD/crew-XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
+LOGS='ditto leap jarec dejavu levels'
 
-# guest PRIVATE ARGUMENT...: a run; its seconds are added to the file `took`.
+# ---- inside ----
+
+# guest WHAT ARGUMENT...: a run; its seconds are added to the file `took`.
 guest() {
-    local private=$1
+    local what=$1
     shift
     bounded 300 "$DITTO" run --json --memory 32M --cpus "$cpus" "$@" \
-        --append "user=0 cpus=$cpus accesses=$accesses objects=4 private=$private" \
+        --append "user=0 cpus=$cpus accesses=$accesses objects=4 $what" \
         --kernel "$BUILD/litmus/increments.elf" >run.out 2>run.err </dev/null || {
         echo "crew: a run failed: $(tail -n 1 run.err)" >&2
         exit 1
@@ -26,32 +27,79 @@ guest() {
     json_field seconds run.err >>took
 }
 
-# median PRIVATE ARGUMENT...: of the seconds of so many runs.
+# median WHAT ARGUMENT...: sets $median, of the seconds of so many runs.
 median() {
     rm -f took
     for _ in $(seq "$rounds"); do
-        guest "$@" || exit 1
+        guest "$@"
     done
-    sort -g took | awk '{ s[NR] = $1 } END { printf "%.2f", s[int((NR + 1) / 2)] }'
+    median=$(sort -g took | awk '{ s[NR] = $1 } END { printf "%.2f", s[int((NR + 1) / 2)] }')
 }
 
-echo "$cpus vCPUs, $accesses accesses each, half of them loads, 4 shared pages; seconds, medians of $rounds:"
-echo
-echo "| private | uni | crew | uni recorded | crew recorded | replayed | pages moved | forced | ditto | leap | jarec | dejavu |"
-echo "|---|---|---|---|---|---|---|---|---|---|---|---|"
-for private in 100 99 95 80 50 0; do
-    row="| $private % | $(median $private) | $(median $private --smp crew) | $(median $private --force -o uni.ditto)"
-    row+=" | $(median $private --smp crew --force -o crew.ditto)"
+# replayed: the crew's recording is verified, and its order logs are made; sets $replayed.
+replayed() {
     bounded 300 "$DITTO" verify --json crew.ditto >verify.out 2>verify.err </dev/null || {
         echo "crew: a replay failed: $(tail -n 1 verify.err)" >&2
         exit 1
     }
-    bounded 60 "$DITTO" order crew.ditto >order.out 2>order.err </dev/null || : >order.out
-    row+=$(printf ' | %.2f' "$(json_field seconds verify.out)")
-    row+=$(awk -v forced="$(json_field forced run.err)" '
-        NR == 1 { moved = $1 }
-        /^(ditto|leap|jarec|dejavu) / { bytes[$1] = $4 }
-        END { printf " | %d | %d | %d | %d | %d | %d |", moved, forced,
-              bytes["ditto"], bytes["leap"], bytes["jarec"], bytes["dejavu"] }' order.out)
-    echo "$row"
-done
+    replayed=$(printf '%.2f' "$(json_field seconds verify.out)")
+    bounded 60 "$DITTO" order crew.ditto >order.out || exit 1
+}
+
+# logs TITLE: a row of the table of order logs, into the file `rows`.
+logs() {
+    awk -v title="$1" -v logs="$LOGS" '
+        NR == 1 { row = sprintf("| %s | %d |", title, $1) }
+        { made[$1] = $2; bytes[$1] = $4 }
+        END {
+            n = split(logs, log_of, " ")
+            for (i = 1; i <= n; i++)
+                row = row sprintf(" %d / %d |", made[log_of[i]], bytes[log_of[i]])
+            print row
+        }' order.out >>rows
+}
+
+if [ "${1:-}" = --inside ]; then
+    rounds=$2 cpus=$3
+    echo "$cpus vCPUs, $accesses accesses each, half of them loads, 4 shared pages; seconds, medians of $rounds:"
+    echo
+    echo "| private | plain parallel | uni | crew | uni recorded | crew recorded | crew by uni | crew replayed | pages moved, a second | landings, a second |"
+    echo "|---|---|---|---|---|---|---|---|---|---|"
+    : >rows
+    for private in 100 99 95 80 50 0; do
+        row="| $private % |"
+        for kind in loose uni crew; do
+            median "private=$private" --smp $kind
+            row+=" $median |"
+        done
+        median "private=$private" --force -o uni.ditto
+        uni=$median
+        median "private=$private" --smp crew --force -o crew.ditto
+        replayed
+        row+=" $uni | $median | $(awk "BEGIN { printf \"%.2f\", $median / $uni }") | $replayed |"
+        row+=$(awk -v forced="$(json_field forced run.err)" -v took="$(json_field seconds run.err)" '
+            NR == 1 { printf " %d, %.0f | %d, %.0f |", $1, $1 / took, forced, forced / took }' order.out)
+        echo "$row"
+        logs "$private % private, 50 % loads"
+    done
+    for loads in 0 3 9; do
+        guest "private=0 loads=$loads" --smp crew --force -o crew.ditto
+        replayed
+        logs "all shared, $((100 * loads / (loads + 1))) % loads"
+    done
+    echo
+    echo "Constraints (turns, jumps, intervals) / bytes of the order logs:"
+    echo
+    echo "| accesses | transitions |$(printf ' %s |' $LOGS)"
+    echo "|---|---|$(printf -- '---|%.0s' $LOGS)"
+    cat rows
+    exit
+fi
+
+# ---- outside ----
+
+export DITTO_DATADIR=$BUILD/khost
+work=$(mktemp -d "$BUILD/crew-XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+"$BUILD/tools/in_host" "$tree/tests/bench/crew.sh" --inside "${1:-3}" "${2:-2}"

@@ -56,7 +56,19 @@ runs() {
     one_error 'cannot have --checkpoint-every yet'
     ditto 2 run --smp crew --cpus 2 --clock step --kernel "$HELLO_ELF"
     one_error 'goes with --clock landmark'
+    ditto 2 run --smp loose --cpus 2 --record --kernel "$HELLO_ELF"
+    one_error '--smp loose cannot be recorded; give --smp crew or uni'
+    ditto 2 run --smp tight --cpus 2 --kernel "$HELLO_ELF"
+    one_error "--smp takes uni, crew or loose, not 'tight'"
     nothing_written one.ditto
+}
+
+@test "--smp loose: CPUs at the same time, and nothing holds them" {
+    ditto 0 run --json --smp loose --cpus 2 --memory 32M --append 'cpus=2 user=0 accesses=100000' \
+        --kernel "$BUILD/litmus/increments.elf"
+    [[ $output == *'litmus increments '*'loads='*'increments='* ]]
+    [[ $stderr == *'"end": "powered off"'* ]]
+    nothing_written
 }
 
 # QEMU loses what that CPU changes of its state (leave_first_cpu() in guest-tools/khost/agent_setup.c).
