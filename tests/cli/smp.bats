@@ -58,7 +58,7 @@ has_snapshot() {
     ditto 2 run --cpus 9 --kernel "$HELLO_ELF"
     one_error 'takes 1 to 8'
     ditto 2 run --smp many --kernel "$HELLO_ELF"
-    one_error 'takes uni or crew'
+    one_error 'takes uni, crew or loose'
     ditto 2 run --chaos 0 --kernel "$HELLO_ELF"
     one_error 'from 1 on'
 }
