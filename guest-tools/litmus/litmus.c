@@ -127,6 +127,8 @@ static void live(unsigned number)
 
 static void start(unsigned cpu)
 {
+    if (cpu != 0)
+        use_own_page_tables(cpu);
     if (at_cpl3)
         enter_user_on(cpu, live);
     live(cpu);

@@ -239,10 +239,12 @@ void report_ticks(uint64_t n)
 
 /* ---- CPL3 ---- */
 
-/* What a CPU at CPL3 needs of its own, on pages of its own. */
+/* What a CPU needs of its own, on pages of its own: page tables, also because a walk takes their
+ * pages like a write (KVM's under nested paging, each time that the TLB has lost an address). */
 static struct cpu_room {
     uint64_t gdt[TSS / 8 + 2];
     uint32_t tss[26];
+    OWN_PAGE uint64_t page_table[4][512];
     OWN_PAGE uint8_t interrupt_stack[16384];
     uint8_t user_stack[16384];
 } cpu_room[CPUS_MAX];
@@ -275,13 +277,12 @@ static void load_gdt(struct cpu_room *room)
     set_system_call((uint64_t)on_leave);
 }
 
-/* The first and the fourth GiB, where RAM and the APICs are. The CPU has nothing to note in these
- * tables, so they do not change while CPUs use them. */
-static OWN_PAGE uint64_t page_table[4][512];
-
-/* CPL3 has the memory that guests have; code cannot be written, as in any operating system. */
-static void make_page_tables(void)
+/* The first and the fourth GiB, where RAM and the APICs are, with nothing left for the CPU to note
+ * in them. CPL3 has the memory that guests have; code cannot be written, as in any operating
+ * system. */
+void use_own_page_tables(unsigned cpu)
 {
+    uint64_t(*page_table)[512] = cpu_room[cpu].page_table;
     const uint64_t table = PTE_PRESENT | PTE_WRITE | PTE_USER | PTE_ACCESSED;
 
     for (uint64_t i = 0; i < 512; i++) {
@@ -294,13 +295,13 @@ static void make_page_tables(void)
     page_table[1][0] = (uint64_t)page_table[2] | table;
     page_table[1][3] = (uint64_t)page_table[3] | table;
     page_table[0][0] = (uint64_t)page_table[1] | table;
+    __asm__ volatile("mov %0, %%cr3" : : "r"(page_table[0]) : "memory");
 }
 
 void prepare_user(void (*then)(void))
 {
     load_idt();
-    make_page_tables();
-    __asm__ volatile("mov %0, %%cr3" : : "r"(page_table[0]) : "memory");
+    use_own_page_tables(0);
     after_user = then;
     put("entering user code\n"); /* also time for the monitor to see what was set up */
 }

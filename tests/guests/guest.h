@@ -115,9 +115,10 @@ void load_idt(void);
  * leave_user(), which continues in `then` at CPL0, with interrupts off. */
 _Noreturn void enter_user(void (*code)(void), void (*then)(void));
 _Noreturn void leave_user(void);
-/* The same on several CPUs. First the first one makes page tables, which others that are started
- * from here on use too, and descriptor tables; each then enters on its own. */
+/* The same on several CPUs. First the first one makes descriptor tables and its page tables, which
+ * others that are started from here on begin with; each then makes its own, and enters. */
 void prepare_user(void (*then)(void));
+void use_own_page_tables(unsigned cpu);
 _Noreturn void enter_user_on(unsigned cpu, void (*code)(unsigned cpu));
 /* Do `work` at CPL0, or at CPL3 if the command line says "user=1"; then `done` at CPL0. */
 void at_chosen_level(void (*work)(void), void (*done)(void));
