@@ -8,18 +8,19 @@
  *   loads     plain loads for each increment (a load and a store)
  *   counters  a page holds
  *   objects   pages of shared counters
- *   private   how many of a hundred accesses go to counters of the CPU's own
+ *   shared    how many of a million accesses go to them; the others go to counters of the CPU's own
  *   window    passes of dawdle() between the load and the store of an increment
  */
 #define COUNTERS_MAX (PAGE_BYTES / 8)
 #define OBJECTS_MAX  256
+#define MILLION      1000000
 
 struct object {
     OWN_PAGE volatile uint64_t counter[COUNTERS_MAX];
 };
 
 static struct object shared[OBJECTS_MAX], own[CPUS_MAX];
-static unsigned accesses, loads, counters, objects, private_share, window;
+static unsigned accesses, loads, counters, objects, shared_share, window;
 
 enum { SHARED_INCREMENTS, INCREMENTS, LOADS };
 
@@ -29,7 +30,7 @@ static void prepare(void)
     loads = (unsigned)parameter("loads", 1);
     counters = (unsigned)parameter("counters", 8);
     objects = (unsigned)parameter("objects", 1);
-    private_share = (unsigned)parameter("private", 0);
+    shared_share = (unsigned)parameter("shared", MILLION);
     window = (unsigned)parameter("window", 10);
     if (!counters || counters > COUNTERS_MAX || !objects || objects > OBJECTS_MAX)
         refuse("counters= is 1 to 512, objects= 1 to 256");
@@ -40,7 +41,7 @@ static void work(struct worker *w)
     uint64_t sum = 0;
 
     for (unsigned i = 0; i < accesses; i++) {
-        const bool mine = random_below(w, 100) < private_share;
+        const bool mine = random_below(w, MILLION) >= shared_share;
         struct object *object = mine ? &own[w->number] : &shared[random_below(w, objects)];
         volatile uint64_t *counter = &object->counter[random_below(w, counters)];
         const bool store = random_below(w, loads + 1) == 0;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # crew.sh [ROUNDS [CPUS]]: vCPUs at the same time (--smp crew) against vCPUs that take turns (--smp uni) and
 # vCPUs that nothing holds (--smp loose), as tables in Markdown on stdout: the litmus guest `increments` at
-# CPL0, whose accesses go from private to shared, and then, all of them shared, from stores to loads.
+# CPL0, of whose accesses none to all are shared, and then, all of them shared, from stores to loads.
 # Seconds of the guest alone, as dittovm says them; medians of ROUNDS (default 3). Of the last recording of
 # the crew: pages that changed hands, forced points, constraints and bytes of the order logs.
 #
@@ -9,7 +9,7 @@
 set -u
 tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$tree/tests/lib/common.sh"
-accesses=${ACCESSES:-2000000}
+accesses=${ACCESSES:-60000000}
 LOGS='ditto leap jarec dejavu levels'
 
 # ---- inside ----
@@ -19,7 +19,7 @@ guest() {
     local what=$1
     shift
     bounded 300 "$DITTO" run --json --memory 32M --cpus "$cpus" "$@" \
-        --append "user=0 cpus=$cpus accesses=$accesses objects=4 $what" \
+        --append "user=0 cpus=$cpus accesses=$accesses objects=4 window=0 $what" \
         --kernel "$BUILD/litmus/increments.elf" >run.out 2>run.err </dev/null || {
         echo "crew: a run failed: $(tail -n 1 run.err)" >&2
         exit 1
@@ -61,29 +61,30 @@ logs() {
 
 if [ "${1:-}" = --inside ]; then
     rounds=$2 cpus=$3
-    echo "$cpus vCPUs, $accesses accesses each, half of them loads, 4 shared pages; seconds, medians of $rounds:"
+    echo "$cpus vCPUs, $accesses accesses each, half of them loads, to 4 shared pages or a page of its own; seconds, medians of $rounds:"
     echo
-    echo "| private | plain parallel | uni | crew | uni recorded | crew recorded | crew by uni | crew replayed | pages moved, a second | landings, a second |"
+    echo "| shared | plain parallel | uni | crew | uni recorded | crew recorded | crew by uni | crew replayed | pages moved, a second | landings, a second |"
     echo "|---|---|---|---|---|---|---|---|---|---|"
     : >rows
-    for private in 100 99 95 80 50 0; do
-        row="| $private % |"
+    for shared in 0 1 10 100 1000 10000 100000 500000 1000000; do
+        percent=$(awk "BEGIN { print $shared / 10000 }")
+        row="| $percent % |"
         for kind in loose uni crew; do
-            median "private=$private" --smp $kind
+            median "shared=$shared" --smp $kind
             row+=" $median |"
         done
-        median "private=$private" --force -o uni.ditto
+        median "shared=$shared" --force -o uni.ditto
         uni=$median
-        median "private=$private" --smp crew --force -o crew.ditto
+        median "shared=$shared" --smp crew --force -o crew.ditto
         replayed
         row+=" $uni | $median | $(awk "BEGIN { printf \"%.2f\", $median / $uni }") | $replayed |"
         row+=$(awk -v forced="$(json_field forced run.err)" -v took="$(json_field seconds run.err)" '
             NR == 1 { printf " %d, %.0f | %d, %.0f |", $1, $1 / took, forced, forced / took }' order.out)
         echo "$row"
-        logs "$private % private, 50 % loads"
+        logs "$percent % shared, 50 % loads"
     done
     for loads in 0 3 9; do
-        guest "private=0 loads=$loads" --smp crew --force -o crew.ditto
+        guest "loads=$loads" --smp crew --force -o crew.ditto
         replayed
         logs "all shared, $((100 * loads / (loads + 1))) % loads"
     done
