@@ -8,7 +8,7 @@
  * so many times as long as it has waited for pages since it got the token, so that what pages cost
  * is a small part of the whole, whatever stopping the others takes.
  */
-#define QUANTUM_SHARE    10
+#define QUANTUM_SHARE    20
 #define QUANTUM_LEAST_NS 1000000ull
 #define QUANTUM_MOST_NS  250000000ull
 /* With --chaos it is random: up to this. */

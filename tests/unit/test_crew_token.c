@@ -78,11 +78,11 @@ static void test_quantum_follows_the_price_of_pages(void **state)
     assert_int_equal(crew_quantum(&crew), 1 * MS);
     setup(NULL);
     get_going(3 * MS);
-    assert_int_equal(crew_quantum(&crew), 30 * MS);
+    assert_int_equal(crew_quantum(&crew), 60 * MS);
     /* Another page. */
     come_to_fault(&crew.member[0], START + 10 * MS);
     crew_pay_for_page(&crew.member[0], START + 12 * MS);
-    assert_int_equal(crew_quantum(&crew), 50 * MS);
+    assert_int_equal(crew_quantum(&crew), 100 * MS);
     setup(NULL);
     get_going(1000 * MS);
     assert_int_equal(crew_quantum(&crew), 250 * MS);
@@ -96,13 +96,13 @@ static void test_only_its_holder_pays(void **state)
     get_going(3 * MS);
     come_to_fault(&c[1], START + 5 * MS);
     crew_pay_for_page(&c[1], START + 7 * MS);
-    assert_int_equal(crew_quantum(&crew), 30 * MS);
+    assert_int_equal(crew_quantum(&crew), 60 * MS);
     /* What it has waited for the token is not what pages cost. */
     crew_give_up_token(&c[0]);
     crew_pass_token(&crew, START + 50 * MS);
     assert_ptr_equal(crew.token, &c[1]);
     crew_pay_for_page(&c[1], START + 52 * MS);
-    assert_int_equal(crew_quantum(&crew), 20 * MS);
+    assert_int_equal(crew_quantum(&crew), 40 * MS);
 }
 
 static void test_it_is_kept_for_a_quantum_of_the_guest(void **state)
@@ -113,7 +113,7 @@ static void test_it_is_kept_for_a_quantum_of_the_guest(void **state)
     (void)state;
     get_going(2 * MS);
     come_to_fault(&c[1], ran);
-    assert_true(crew_pass_token(&crew, ran + 5 * MS) == ran + 20 * MS);
+    assert_true(crew_pass_token(&crew, ran + 5 * MS) == ran + 40 * MS);
     assert_ptr_equal(crew.token, &c[0]);
     /* While it stands, no time of its quantum passes. */
     crew_spend_token(&c[0], 5 * MS);
@@ -121,8 +121,8 @@ static void test_it_is_kept_for_a_quantum_of_the_guest(void **state)
     assert_true(crew_pass_token(&crew, ran + 500 * MS) == NEVER);
     assert_ptr_equal(crew.token, &c[0]);
     run(&c[0], ran + 500 * MS);
-    assert_true(crew_pass_token(&crew, ran + 500 * MS) == ran + 515 * MS);
-    crew_pass_token(&crew, ran + 515 * MS);
+    assert_true(crew_pass_token(&crew, ran + 500 * MS) == ran + 535 * MS);
+    crew_pass_token(&crew, ran + 535 * MS);
     assert_ptr_equal(crew.token, &c[1]);
 }
 
