@@ -120,12 +120,16 @@ static void show(json_t *j, const char *path)
         strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S UTC", &tm);
     printf("%s\n", path);
     printf("  recorded      %s by %s\n", date, text_of(j, NULL, "recorder"));
-    printf("  machine       %lld CPU %s%s, %lld MiB, clock %s\n",
+    printf("  machine       %lld CPU %s%s, %lld MiB, clock %s",
            (long long)json_integer_value(json_object_get(machine, "cpus")),
-           text_of(j, "machine", "cpu"),
-           json_object_get(machine, "smp") ? " at the same time" : "",
+           text_of(j, "machine", "cpu"), json_object_get(machine, "smp") ? " at the same time" : "",
            (long long)json_integer_value(json_object_get(machine, "memory")) >> 20,
            text_of(j, "machine", "clock"));
+    if ((value = json_object_get(machine, "slow")))
+        printf(", --slow %lld", (long long)json_integer_value(value));
+    if (json_object_get(machine, "chaos"))
+        printf(", --chaos %s", text_of(j, "machine", "chaos"));
+    putchar('\n');
     printf("  booted        %s\n", text_of(j, "boot", "from"));
     if ((value = json_object_get(j, "live_from")))
         printf("  went live     from sync point %lld of %s\n",

@@ -132,6 +132,17 @@ static char *text_of(json_t *description)
     return text;
 }
 
+/* What of its options says how it ran, where that is not as ever. */
+static void describe_options(json_t *machine, const struct run_options *o, const struct machine *m)
+{
+    if (m->config.parallel)
+        json_object_set_new(machine, "smp", json_string("crew"));
+    if (o->slow > 1)
+        json_object_set_new(machine, "slow", json_integer((json_int_t)o->slow));
+    if (o->chaos && o->cpus > 1) /* all 64 bits, which JSON's numbers need not have */
+        json_object_set_new(machine, "chaos", json_sprintf("%llu", (unsigned long long)o->chaos));
+}
+
 char *description_of_boot(const struct run_options *o, const struct run_sources *s,
                           const struct machine *m, const struct machine_boot *boot)
 {
@@ -142,8 +153,8 @@ char *description_of_boot(const struct run_options *o, const struct run_sources 
         s->description, "kernel", boot->version, "command_line", s->command_line, "rdtsc_patched",
         (int)boot->rdtsc_patched, "code", describe_code(m), "time", (json_int_t)time(NULL));
 
-    if (description && m->config.parallel)
-        json_object_set_new(json_object_get(description, "machine"), "smp", json_string("crew"));
+    if (description)
+        describe_options(json_object_get(description, "machine"), o, m);
     if (description && s->disk) {
         json_t *disk = describe_disk(o->disk, s->disk);
         if (!disk) {
@@ -168,8 +179,10 @@ char *description_of_live(const struct run_options *o, const json_t *before, uin
     json_object_set_new(description, "live_from", from);
     json_object_set_new(description, "recorder", json_string(RECORDER));
     json_object_set_new(description, "time", json_integer((json_int_t)time(NULL)));
-    json_object_set_new(json_object_get(description, "machine"), "clock",
-                        json_string(m->cpu->clock.ops->name));
+    json_t *machine = json_object_get(description, "machine");
+    json_object_set_new(machine, "clock", json_string(m->cpu->clock.ops->name));
+    json_object_del(machine, "slow");
+    describe_options(machine, o, m);
     if (disk) {
         char *absolute = realpath(disk, NULL);
         json_object_set_new(json_object_get(description, "disk"), "path",

@@ -107,13 +107,15 @@ seconds_of() {
     local smp
     for smp in uni crew; do
         # 20 interrupts, 10 ms apart: 2 s of the host's time.
-        ditto 0 run --json --slow 10 --smp $smp --cpus 2 -o $smp.ditto --memory 32M --append ticks=20 \
-            --kernel "$BUILD/guests/count.elf"
+        ditto 0 run --json --slow 10 --chaos 18446744073709551615 --smp $smp --cpus 2 -o $smp.ditto \
+            --memory 32M --append ticks=20 --kernel "$BUILD/guests/count.elf"
         [[ $output == *'ticks 20'* ]]
         echo "$stderr" >$smp.err
         [ "$(seconds_of $smp.err)" -ge 2 ]
         ditto 0 verify $smp.ditto
         [[ $output == *identical*'powered off' ]]
+        ditto 0 info $smp.ditto
+        [[ $output == *'clock landmark, --slow 10, --chaos 18446744073709551615'$'\n'* ]]
     done
     for value in 0 1001 fast -1; do
         ditto 2 run --slow $value --kernel "$HELLO_ELF"
