@@ -160,7 +160,8 @@ static int open_cpus(struct player *p, const struct clock_ops *clock, bool count
 {
     for (unsigned i = 0; i < p->cpu_count; i++) {
         struct player_cpu *cpu = &p->cpus[i];
-        if (vcpu_create(&cpu->vcpu, p->parallel ? &p->views.vm[i] : &p->vm, i, p->cpu_count, e) < 0 ||
+        if (vcpu_create(&cpu->vcpu, p->parallel ? &p->views.vm[i] : &p->vm, i, p->cpu_count, e) <
+                0 ||
             open_clock(p, cpu, clock, counted, e) < 0)
             return -1;
         stepper_init(&cpu->stepper, &cpu->vcpu);
@@ -246,7 +247,9 @@ struct landing_stats player_landing_stats(const struct player *p)
 void player_interrupt(struct player *p)
 {
     p->interrupted = true;
-    if (p->cpu->vcpu.run)
+    if (p->threads)
+        player_threads_kick(p);
+    else if (p->cpu->vcpu.run)
         vcpu_kick(&p->cpu->vcpu);
 }
 

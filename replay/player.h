@@ -47,7 +47,7 @@ struct divergence {
     uint8_t input[8];         /* what that one read, at most its first 8 bytes */
     unsigned input_len;
     struct state_digest digest_expected, digest_got;
-    bool digest_cpu_only; /* no memory digest was taken */
+    bool digest_cpu_only;         /* no memory digest was taken */
     struct landing_passes passes; /* of a forced point that was missed */
 };
 
@@ -65,11 +65,12 @@ struct player_cpu {
     struct event_codec ahead_codec;
     struct event next_ahead;
     bool has_ahead;
-    uint64_t syncs;         /* its own sync points so far */
-    uint64_t known_syncs;   /* ... and in the recording, if that was cut short */
-    bool rests;             /* it does not run before its next turn */
-    bool waits;             /* it has come to an exit, and waits for its next turn */
-    struct vcpu_exit exit;  /* that one */
+    uint64_t syncs;        /* its own sync points so far */
+    uint64_t known_syncs;  /* ... and in the recording, if that was cut short */
+    bool rests;            /* it does not run before its next turn */
+    bool runs;             /* on its thread (player_threads.c), or will when that comes to it */
+    bool waits;            /* it has come to an exit, and waits for its next turn */
+    struct vcpu_exit exit; /* that one */
 };
 
 /*
@@ -90,6 +91,9 @@ struct player {
     struct recording *recording;
     struct vm vm;
     bool parallel; /* its vCPUs ran at the same time (player_crew.c): they have VMs of their own */
+    bool at_once;  /* ... and are to do so here, too; may be set before player_run() */
+    struct player_threads *threads; /* that do it; NULL: they run one after another */
+    bool turn_begins;               /* of `cpu`, with what it has come to */
     struct views views;
     struct player_cpu cpus[MAX_VCPUS];
     unsigned cpu_count;

@@ -1,9 +1,11 @@
 /*
- * Plays a recording of vCPUs that ran at the same time, each in a VM of its own, by one thread:
- * their runs from exit to exit one after another, in the order in which they began. That is enough:
- * a vCPU gets a page only when a run of its own begins, and only from vCPUs that have come to an
- * exit; so what a run sees of others is what their runs that began before it have left behind.
- * Permissions are those of the recording, so that a run ends at the same page fault as there.
+ * Plays a recording of vCPUs that ran at the same time, each in a VM of its own: their runs from
+ * exit to exit, which begin in the order in which they began. It is enough to play them one after
+ * another, by one thread: a vCPU gets a page only when a run of its own begins, and only from vCPUs
+ * that have come to an exit; so what a run sees of others is what their runs that began before it
+ * have left behind. For the same reason two runs that want no page of each other may also be played
+ * at the same time (player_threads.c). Permissions are those of the recording, so that a run ends
+ * at the same page fault as there.
  */
 #include <assert.h>
 #include <string.h>
@@ -80,13 +82,19 @@ static int land(struct player *p, const struct landmark *landmark, struct err *e
     return rc;
 }
 
-/* The end of a turn: the vCPU runs on to its next exit, unless it rests. */
-static int run_on(struct player *p, struct err *e)
+/* How a vCPU goes on where its turn ends. */
+enum next_run {
+    RUN_NONE,   /* it rests, or has run already */
+    RUN_FREELY, /* to an exit of its own */
+    RUN_LANDS,  /* to a forced point */
+};
+
+static int next_run(struct player *p, enum next_run *run, struct err *e)
 {
     struct player_cpu *cpu = p->cpu;
-    int rc = 1;
 
-    if (cpu->rests || cpu->waits)
+    *run = RUN_NONE;
+    if (cpu->rests || cpu->waits || cpu->runs)
         return 0;
     if (!recording_complete(p->recording) && cpu->syncs == cpu->known_syncs) {
         cpu->rests = true; /* nobody knows where it ended */
@@ -95,11 +103,33 @@ static int run_on(struct player *p, struct err *e)
     if (fetch_ahead(p, cpu, e) < 0)
         return -1;
     const bool ahead = cpu->has_ahead && cpu->next_ahead.ordinal == cpu->syncs;
-    if (ahead && cpu->next_ahead.kind == EVENT_REST) { /* nor here */
+    if (ahead && cpu->next_ahead.kind == EVENT_REST) /* nor here */
         cpu->rests = true;
+    else
+        *run = ahead ? RUN_LANDS : RUN_FREELY;
+    return 0;
+}
+
+/* The end of a turn: the vCPU runs on to its next exit, unless it rests. Where they run at the same
+ * time it only begins to, but for a landing, which may use what belongs to all. */
+static int run_on(struct player *p, struct err *e)
+{
+    struct player_cpu *cpu = p->cpu;
+    enum next_run run;
+    int rc = 1;
+
+    if (next_run(p, &run, e) < 0)
+        return -1;
+    if (run == RUN_NONE)
+        return 0;
+    if (run == RUN_FREELY && p->threads) {
+        p->at_sync = false;
+        cpu->runs = true;
         return 0;
     }
-    if (ahead) {
+    if (run == RUN_LANDS) {
+        if (!player_all_stand(p))
+            return 0;
         rc = land(p, &cpu->next_ahead.landmark, e);
         cpu->exit = (struct vcpu_exit){.kind = EXIT_FORCED};
         cpu->has_ahead = rc <= 0; /* a landing that was interrupted is gone on with */
@@ -111,37 +141,34 @@ static int run_on(struct player *p, struct err *e)
 }
 
 /* A turn begins with what its vCPU has come to. */
-static int serve_exit(struct player *p, struct err *e)
+static int begin_turn(struct player *p, struct err *e)
 {
     struct player_cpu *cpu = p->cpu;
+    const struct guest_memory *m = &p->vm.memory;
+    struct page_fault fault = {0};
 
-    assert(cpu->waits);
+    cpu->rests = false;
+    if (cpu->waits && cpu->exit.kind == EXIT_FAULT) {
+        const uint8_t *at = guest_memory_at(m, cpu->exit.at, PAGE_BYTES);
+        assert(at); /* it is our own fault, and not the recording's */
+        fault = (struct page_fault){(uint64_t)(at - m->host) / PAGE_BYTES, cpu->exit.size};
+        if (!player_losers_stand(p, &fault))
+            return 0;
+    }
+    p->turn_begins = false;
+    if (!cpu->waits)
+        return 0;
     cpu->waits = false;
     cpu->syncs++;
     if (player_take_exit(p, &cpu->exit, e) < 0)
         return -1;
     views_return(&p->views, cpu->vcpu.index);
-    if (p->status != PLAYER_RUNNING || cpu->exit.kind != EXIT_FAULT)
-        return 0;
-    const struct guest_memory *m = &p->vm.memory;
-    const uint8_t *at = guest_memory_at(m, cpu->exit.at, PAGE_BYTES);
-    assert(at); /* it is our own fault, and not the recording's */
-    const struct page_fault fault = {(uint64_t)(at - m->host) / PAGE_BYTES, cpu->exit.size};
-    views_give(&p->views, cpu->vcpu.index, views_root(&cpu->vcpu), &fault);
+    if (p->status == PLAYER_RUNNING && cpu->exit.kind == EXIT_FAULT)
+        views_give(&p->views, cpu->vcpu.index, views_root(&cpu->vcpu), &fault);
     return 0;
 }
 
-/* The next turn is this one's. */
-static int switch_to(struct player *p, unsigned index, struct err *e)
-{
-    if (index >= p->cpu_count)
-        return player_bad(p, e, "a CPU runs that there is not");
-    player_set_cpu(p, index);
-    p->cpu->rests = false;
-    return p->cpu->waits ? serve_exit(p, e) : 0;
-}
-
-/* Behind the last event of a sync point. */
+/* Behind the last event of a sync point: another turn of the same vCPU. */
 static int next_turn(struct player *p, struct err *e)
 {
     if (run_on(p, e) < 0)
@@ -151,27 +178,59 @@ static int next_turn(struct player *p, struct err *e)
     if (!stream_left(p->stream[STREAM_SYNCS])) {
         if (recording_complete(p->recording))
             return player_bad(p, e, "it stops without an end");
-        p->status = PLAYER_CUT;
+        if (player_all_stand(p))
+            p->status = PLAYER_CUT;
         return 0;
     }
-    if (!p->cpu->waits)
+    if (!p->cpu->waits && !p->cpu->runs)
         return player_bad(p, e, "a CPU that rests comes to a sync point");
-    return serve_exit(p, e);
+    p->turn_begins = true;
+    return 0;
+}
+
+/* A turn of another one. */
+static int switch_to(struct player *p, unsigned index, struct err *e)
+{
+    if (run_on(p, e) < 0)
+        return -1;
+    if (p->status != PLAYER_RUNNING)
+        return 0;
+    player_consume(p);
+    if (index >= p->cpu_count)
+        return player_bad(p, e, "a CPU runs that there is not");
+    player_set_cpu(p, index);
+    p->turn_begins = true;
+    return 0;
+}
+
+/* Whether it is of nobody but the vCPU whose turn it is. */
+static bool is_its_own(const struct event *event)
+{
+    switch (event->kind) {
+    case EVENT_INJECT:
+    case EVENT_WINDOW:
+    case EVENT_START:
+    case EVENT_REST:
+    case EVENT_NMI:
+    case EVENT_CR8:
+        return true;
+    default:
+        return false;
+    }
 }
 
 static int next_event(struct player *p, struct err *e)
 {
-    const bool switches = p->next.kind == EVENT_SCHEDULE;
-    const unsigned index = p->next.vcpu;
-
-    /* At the end of all, too, nobody is still on its way. */
-    if ((switches || p->next.kind == EVENT_END) && run_on(p, e) < 0)
+    if (p->next.kind == EVENT_SCHEDULE)
+        return switch_to(p, p->next.vcpu, e);
+    /* At the end of all nobody is still on its way. */
+    if (p->next.kind == EVENT_END && run_on(p, e) < 0)
         return -1;
-    if (p->status != PLAYER_RUNNING)
+    if (p->status != PLAYER_RUNNING || (!is_its_own(&p->next) && !player_all_stand(p)))
         return 0;
-    int rc = switches ? 0 : player_apply(p, &p->next, e);
+    int rc = player_apply(p, &p->next, e);
     player_consume(p);
-    return switches ? switch_to(p, index, e) : rc;
+    return rc;
 }
 
 /* The next event of a stream at this ordinal: 1; 0: there is none. */
@@ -251,18 +310,27 @@ int player_crew_open(struct player *p, struct err *e)
     return recording_complete(p->recording) ? 0 : look_ahead(p, e);
 }
 
+int player_crew_step(struct player *p, uint64_t until, struct err *e)
+{
+    if (p->turn_begins)
+        return begin_turn(p, e);
+    if ((p->pause && *p->pause) || (p->at_sync && p->ordinal >= until)) {
+        if (player_all_stand(p))
+            p->status = PLAYER_STOPPED;
+        return 0;
+    }
+    if (player_fetch(p, e) < 0)
+        return -1;
+    return p->has_next && p->next.ordinal == p->ordinal ? next_event(p, e) : next_turn(p, e);
+}
+
 int player_crew_run(struct player *p, uint64_t until, struct err *e)
 {
     int rc = 0;
 
-    while (p->status == PLAYER_RUNNING && rc == 0) {
-        if ((p->pause && *p->pause) || (p->at_sync && p->ordinal >= until)) {
-            p->status = PLAYER_STOPPED;
-            break;
-        }
-        if (player_fetch(p, e) < 0)
-            return -1;
-        rc = p->has_next && p->next.ordinal == p->ordinal ? next_event(p, e) : next_turn(p, e);
-    }
+    if (p->at_once)
+        return player_threads_run(p, until, e);
+    while (p->status == PLAYER_RUNNING && rc == 0)
+        rc = player_crew_step(p, until, e);
     return rc;
 }

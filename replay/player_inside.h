@@ -3,7 +3,8 @@
 
 #include "replay/player.h"
 
-/* Inside of the player: player.c, player_crew.c, player_step.c and player_mark.c. */
+/* Inside of the player: player.c, player_crew.c, player_threads.c, player_step.c and player_mark.c.
+ */
 
 /* Have the next event in p->next, if there is one (p->has_next). */
 int player_fetch(struct player *p, struct err *e);
@@ -23,6 +24,19 @@ int player_bad(const struct player *p, struct err *e, const char *what);
  * player_run(). */
 int player_crew_open(struct player *p, struct err *e);
 int player_crew_run(struct player *p, uint64_t until, struct err *e);
+/* A part of that: what is next on the timeline, of the vCPU whose turn it is. */
+int player_crew_step(struct player *p, uint64_t until, struct err *e);
+/* player_crew_run() where vCPUs run at the same time, each on a thread of its own. */
+int player_threads_run(struct player *p, uint64_t until, struct err *e);
+/*
+ * Within player_crew_step(): wait until no other vCPU runs; or none that has to give up something
+ * before the one whose turn it is can have this. False: the status has become another one
+ * meanwhile. Where vCPUs run one after another that is so in any case.
+ */
+bool player_all_stand(struct player *p);
+bool player_losers_stand(struct player *p, const struct page_fault *wanted);
+/* Async-signal-safe: have all vCPUs that run at the same time leave the guest. */
+void player_threads_kick(struct player *p);
 /* The CPU that runs from here on. */
 void player_set_cpu(struct player *p, unsigned index);
 /* The end of stepping, before anything else is done with the vCPU. */

@@ -23,7 +23,7 @@ struct replay_options {
     const char *recording; /* as it was given */
     struct snapshot_place place;
     uint64_t until;
-    bool quiet, json, landings, diverge;
+    bool quiet, json, landings, diverge, parallel;
     const struct clock_ops *clock;
     const char *gdb;            /* where it is waited for; NULL: no gdb */
     uint64_t checkpoint_memory; /* bytes */
@@ -44,6 +44,9 @@ static const char replay_help[] =
     "      --to POINT   stop at sync point POINT (see 'dittovm dump'); with --gdb, begin there\n"
     "      --clock NAME how forced points are found: auto (default), pmu, landmark or step\n"
     "      --landings   say what finding the forced points has cost, and note it in REC\n"
+    "      --parallel   have CPUs that ran at the same time (run --smp crew) do so again; a CPU "
+    "waits\n"
+    "                   for others only where it gets memory from them\n"
     "      --gdb[=WHERE] wait for gdb on this machine's port WHERE (default 1234) or on unix:PATH\n"
     "      --diverge    let gdb change registers and memory: what follows is played with the "
     "recorded\n"
@@ -65,6 +68,8 @@ static const char verify_help[] = "usage: dittovm verify [OPTIONS] REC[@SNAPSHOT
                                   "(default), pmu, landmark or step\n"
                                   "      --landings   say what finding the forced points has "
                                   "cost, and note it in REC\n"
+                                  "      --parallel   have CPUs that ran at the same time (run "
+                                  "--smp crew) do so again\n"
                                   "      --json       the result as JSON on stdout\n";
 
 static int parse_one(struct replay_options *o, int option, char **argv, struct err *e)
@@ -84,6 +89,9 @@ static int parse_one(struct replay_options *o, int option, char **argv, struct e
         return 0;
     case 'd':
         o->diverge = true;
+        return 0;
+    case 'p':
+        o->parallel = true;
         return 0;
     case 'm':
         if (parse_size(optarg, &o->checkpoint_memory) < 0 || o->checkpoint_memory < 16 << 20)
@@ -112,6 +120,7 @@ static int parse(struct replay_options *o, int argc, char **argv, struct err *e)
         {"json", no_argument, NULL, 'j'},
         {"landings", no_argument, NULL, 'l'},
         {"clock", required_argument, NULL, 'c'},
+        {"parallel", no_argument, NULL, 'p'},
         {"gdb", optional_argument, NULL, 'g'},
         {"diverge", no_argument, NULL, 'd'},
         {"checkpoint-memory", required_argument, NULL, 'm'},
@@ -215,6 +224,13 @@ static int play(struct recording *recording, const struct replay_options *o, boo
 
     if (player_open(&p, recording, o->clock, e) < 0)
         return -1;
+    if (o->parallel && !p.parallel) {
+        player_close(&p);
+        return err_set(e, STATUS_USAGE,
+                       "the CPUs of %s did not run at the same time; replay it without --parallel",
+                       o->place.path);
+    }
+    p.at_once = o->parallel;
     if (show) {
         console = console_open(-1, STDOUT_FILENO, e);
         p.console = console_put;
@@ -336,6 +352,8 @@ static int replay_with(const struct invocation *inv, int argc, char **argv, bool
         return err_set(e, STATUS_USAGE, "verify takes no --gdb; dittovm replay does");
     if (o.diverge && !o.gdb)
         return err_set(e, STATUS_USAGE, "--diverge goes with --gdb");
+    if (o.parallel && o.gdb)
+        return err_set(e, STATUS_USAGE, "--parallel does not go with --gdb");
     if (o.landings && o.place.name[0])
         return err_set(e, STATUS_USAGE, "--landings is of a whole recording; give it without @%s",
                        o.place.name);

@@ -17,8 +17,6 @@
 
 #include "vmm/vm.h"
 
-/* Brings a vCPU's thread out of KVM_RUN; its handler does nothing. */
-#define FAULT_SIGNAL SIGUSR2
 /* What an instruction can need at once that it does not own, generously. */
 #define LOANS_MAX 16u
 /* Tables that it walks, the same: one instruction can need some 12. */
@@ -134,7 +132,7 @@ static void lend(const struct ownership *o, struct owner *owner, uint64_t page,
                  enum page_access access)
 {
     if (owner->thread)
-        syscall(SYS_tgkill, getpid(), owner->thread, FAULT_SIGNAL);
+        syscall(SYS_tgkill, getpid(), owner->thread, OWNERSHIP_SIGNAL);
     owner->lost |= !owner->thread || owner->loans == LOANS_MAX;
     if (!owner->faulted)
         owner->fault = (struct page_fault){page, access};
@@ -405,7 +403,7 @@ static int start_serving(struct ownership *o, struct err *e)
     sigset_t all, old;
 
     o->stop = eventfd(0, EFD_CLOEXEC);
-    if (o->stop < 0 || sigaction(FAULT_SIGNAL, &action, NULL) < 0)
+    if (o->stop < 0 || sigaction(OWNERSHIP_SIGNAL, &action, NULL) < 0)
         return err_set(e, STATUS_ERROR, "cannot serve page faults: %s", strerror(errno));
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);

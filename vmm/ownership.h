@@ -34,7 +34,9 @@ struct page_fault {
 };
 
 /* For vCPUs 0 to vcpus - 1, none of which owns anything. `memory` must outlive it. NULL, with the
- * reason, where the host lacks what it needs. It uses SIGUSR2 of the process. */
+ * reason, where the host lacks what it needs. It brings vCPUs' threads out of KVM_RUN by
+ * OWNERSHIP_SIGNAL, which they must not block and nobody else may use; its handler does nothing. */
+#define OWNERSHIP_SIGNAL SIGUSR2
 struct ownership *ownership_create(const struct guest_memory *memory, unsigned vcpus,
                                    struct err *e);
 /* No vCPU is in KVM_RUN. NULL is fine. */
