@@ -19,6 +19,8 @@ runs() {
     [ $status = 0 ]
     ditto 0 verify two.ditto
     [[ $output == *identical*'stopped by the user' ]]
+    ditto 0 verify --parallel two.ditto
+    [[ $output == *identical*'stopped by the user' ]]
     ditto 0 info two.ditto
     [[ $output == *'2 CPU ditto-v1 at the same time'* ]]
     # Each of them got the page of the locks more than once.
@@ -45,8 +47,43 @@ runs() {
     sleep 4
     kill -KILL $pid
     wait $pid || true
-    ditto 0 verify cut.ditto
-    [[ $output == *'identical up to where the recorder was killed'* ]]
+    for how in '' --parallel; do
+        ditto 0 verify $how cut.ditto
+        [[ $output == *'identical up to where the recorder was killed'* ]]
+    done
+}
+
+# A replay on several threads is stopped at once, too, by a user as by a divergence.
+@test "CPUs at the same time: a replay at the same time is stopped, and sees a changed input" {
+    # It says that it begins.
+    ditto 0 run --quiet --smp crew --cpus 2 -o two.ditto --memory 32M \
+        --append 'cpus=2 accesses=30000000 window=0' --kernel "$BUILD/litmus/increments.elf"
+    "$DITTO" replay --parallel --json two.ditto </dev/null >two.out 2>two.err 3>&- &
+    pid=$!
+    wait_until 60 test -s two.out
+    kill -TERM $pid
+    status=0
+    wait $pid || status=$?
+    cat two.err
+    [ $status = 0 ]
+    grep -q '"result": "stopped"' two.err
+
+    # The tool knows machines of which one CPU runs.
+    ditto 0 run --quiet --smp crew --cpus 2 -o one.ditto --memory 32M --kernel "$BUILD/guests/rdtsc.elf"
+    ditto 0 verify --parallel one.ditto
+    for seed in 1 2; do
+        "$BUILD/tools/flip_input" one.ditto flipped.ditto $seed >flip
+        cat flip
+        ditto 3 verify --parallel flipped.ditto
+        [[ $stderr == *"diverged at sync point $(cut -d: -f1 flip)"$'\n'* ]]
+    done
+
+    ditto 0 run --quiet --cpus 2 -o turns.ditto --memory 32M --append 'passes=1000' \
+        --kernel "$BUILD/guests/smp-count.elf"
+    ditto 2 verify --parallel turns.ditto
+    one_error 'did not run at the same time'
+    ditto 2 replay --parallel --gdb two.ditto
+    one_error '--parallel does not go with --gdb'
 }
 
 @test "--smp crew: one CPU is a machine as ever, and what it cannot do yet is refused" {
