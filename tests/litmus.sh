@@ -1,11 +1,11 @@
 #!/bin/bash
 # litmus.sh [--tap] [N [PROGRAM...]]: N recordings (default 3) of each program of
 # guest-tools/litmus/list.cfg, or of those named, with each of its numbers of CPUs, in random turns or
-# quanta (--chaos; a seed each), and their replays, which must be identical and show the same output. One
-# line a recording, then a table of what came out. Exit status 1 when one diverged or came out as it
-# may not; those recordings are kept in build/failed. `SEED` is the first seed, `CPUS` the numbers of
-# CPUs, `SMP` uni (default) or crew, `LEVEL` the CPL that the programs work at (default 3), BRIEF=1 has them
-# do less, `SECONDS_MAX` bounds each step.
+# quanta (--chaos; a seed each), and their replays, which must be identical and show the same output; with
+# SMP=crew one more with --parallel. One line a recording, then a table of what came out. Exit status 1 when
+# one diverged or came out as it may not; those recordings are kept in build/failed. `SEED` is the first seed,
+# `CPUS` the numbers of CPUs, `SMP` uni (default) or crew, `LEVEL` the CPL that the programs work at (default
+# 3), BRIEF=1 has them do less, `SECONDS_MAX` bounds each step.
 #
 # --tap: N recordings of each program in all, its numbers of CPUs in turn; TAP, no table.
 #
@@ -40,11 +40,11 @@ one() {
     local status expect
     local -a args
     read -ra args <<<"--smp ${SMP:-uni} $(setting "$1" args '--grace 1')"
-    rm -f run.* replay.*
-    bounded "$limit" "$DITTO" run --json -o run.ditto --memory 32M --cpus "$2" --chaos "$3" \
-        "${args[@]}" \
+    : >replay.err
+    ditto_bounded "$limit" run.out run.err run --json --force -o run.ditto --memory 32M --cpus "$2" \
+        --chaos "$3" "${args[@]}" \
         --append "cpus=$2 user=$((${LEVEL:-3} == 3)) $(parameters "$1")" \
-        --kernel "$BUILD/litmus/$(setting "$1" file "$1").elf" >run.out 2>run.err </dev/null
+        --kernel "$BUILD/litmus/$(setting "$1" file "$1").elf"
     status=$?
     said run.out
     [ $status = 0 ] || { result="recording failed ($status): $(tail -n 1 run.err)" && return; }
@@ -52,14 +52,17 @@ one() {
     result=ok
     expect=$(setting "$1" expect '[a-z0-9+-]* (passed|failed):.*')
     [[ $outcome =~ ^($expect)$ ]] || result="it says '$outcome', not '$expect'"
-    bounded "$limit" "$DITTO" replay --json run.ditto >replay.out 2>replay.err </dev/null
+    ditto_bounded "$limit" replay.out replay.err replay --json run.ditto
     status=$?
     case $status in
-    0) cmp -s run.out replay.out || result='the replay shows other output' ;;
+    0) same_text run.out replay.out || result='the replay shows other output' ;;
     3) result="DIVERGED: $(grep 'dittovm: the replay' replay.err)" ;;
     124 | 137) result="the replay took more than $limit s" ;;
     *) result="replay: status $status: $(tail -n 1 replay.err)" ;;
     esac
+    [ "$result" = ok ] && [ "${SMP:-uni}" = crew ] || return 0
+    ditto_bounded "$limit" replay.out replay.err verify --parallel run.ditto ||
+        result="verify --parallel: status $?: $(grep 'dittovm: the replay' replay.err || tail -n 1 replay.err)"
 }
 
 # round PROGRAM CPUS: one more recording.
@@ -86,6 +89,7 @@ round() {
 if [ "${1:-}" = --inside ]; then
     tap=$2 rounds=$3 seed=$4 limit=$5
     shift 5
+    ditto_start
     number=0
     if [ -n "$tap" ]; then
         echo "1..$(($# * rounds))"

@@ -16,12 +16,15 @@ why_not() {
     [ "$replayed" = 0 ] || { echo "replay: exit status $replayed" && return; }
     [ "$(json_field result replay.err)" = identical ] ||
         { echo "replay: $(json_field result replay.err)" && return; }
-    cmp -s run.out replay.out || { echo "the replay shows other output" && return; }
+    same_text run.out replay.out || { echo "the replay shows other output" && return; }
     local clock
     for clock in $clocks; do
-        bounded "$seconds" "$DITTO" verify --clock "$clock" run.ditto >replay.out 2>replay.err </dev/null ||
+        ditto_bounded "$seconds" replay.out replay.err verify --clock "$clock" run.ditto ||
             { echo "verify with the clock $clock: exit status $?" && return; }
     done
+    [[ " ${what[*]} " == *' --smp crew '* ]] || return
+    ditto_bounded "$seconds" replay.out replay.err verify --parallel run.ditto ||
+        echo "verify --parallel: exit status $?"
 }
 
 # check NUMBER NAME
@@ -42,12 +45,11 @@ check() {
         what+=(--append "ditto.script=$script ditto.n=$(setting "$name" n '')" "$IMAGE")
     fi
     rm -f run.* replay.*
-    bounded "$seconds" "$DITTO" run --json -o run.ditto "${what[@]}" \
-        >run.out 2>run.err </dev/null
+    ditto_bounded "$seconds" run.out run.err run --json -o run.ditto "${what[@]}"
     recorded=$?
     replayed=-
     if [ $recorded = 0 ]; then
-        bounded "$seconds" "$DITTO" replay --json run.ditto >replay.out 2>replay.err </dev/null
+        ditto_bounded "$seconds" replay.out replay.err replay --json run.ditto
         replayed=$?
         replay_seconds=$(json_field seconds replay.err)
     fi
@@ -74,6 +76,7 @@ check_all() {
 
 if [ "${1:-}" = --inside ]; then
     shift
+    ditto_start
     check_all 1 "$@"
     exit
 fi
@@ -86,6 +89,7 @@ trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 [ -d "${DITTO_DATADIR:-}" ] || export DITTO_DATADIR=$BUILD/khost
 
+ditto_server='' # Linux's start is long anyway
 bare=() linux=() skipped=()
 echo "1..$#"
 for name; do

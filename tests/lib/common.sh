@@ -15,9 +15,44 @@ bounded() {
     timeout --kill-after=10 "$seconds" "$@"
 }
 
-# json_field NAME FILE: the value of a number, word or text in a JSON object on one line of the file.
+# ditto_start: once, before ditto_bounded. Without the tool (tests/tools/ditto_server.c) that is `bounded`.
+ditto_start() {
+    ditto_server=''
+    [ "$DITTO" = "$tree/dittovm" ] && [ -x "$BUILD/tools/ditto_server" ] || return 0
+    coproc DITTO_SERVER { exec "$BUILD/tools/ditto_server"; }
+    # Other numbers: a coprocess's own are closed in subshells.
+    exec {ditto_requests}>&"${DITTO_SERVER[1]}" {ditto_answers}<&"${DITTO_SERVER[0]}"
+    ditto_server=1
+}
+
+# ditto_bounded SECONDS OUT ERR ARGUMENT...: dittovm, with its output in two files; 124 when it takes longer.
+ditto_bounded() {
+    local seconds=$1 out=$2 err=$3 status
+    shift 3
+    if [ -n "$ditto_server" ]; then
+        printf '%s\0' $(($# + 3)) "$seconds" "$out" "$err" "$@" >&"$ditto_requests"
+        read -r status <&"$ditto_answers" || status=127
+        return "$status"
+    fi
+    bounded "$seconds" "$DITTO" "$@" >"$out" 2>"$err" </dev/null
+}
+
+# json_field NAME FILE: the value of a number, word or text in the last JSON object on one line of the file
+# that has it. Without a process, as same_text: in the emulated host each takes some 50 ms.
 json_field() {
-    sed -n 's/^{.*"'"$1"'": "\{0,1\}\([^",}]*\).*/\1/p' "$2" | tail -n 1
+    local line value=''
+    while IFS= read -r line; do
+        [[ $line =~ ^\{.*\"$1\":\ \"?([^\",}]*) ]] && value=${BASH_REMATCH[1]}
+    done <"$2"
+    [ -z "$value" ] || printf '%s\n' "$value"
+}
+
+# same_text FILE FILE: whether they are equal (and there); neither has zero bytes.
+same_text() {
+    local one other
+    IFS= read -rd '' one <"$1"
+    IFS= read -rd '' other <"$2"
+    [ -e "$1" ] && [ -e "$2" ] && [ "$one" = "$other" ]
 }
 
 # median: of the numbers on stdin, one a line; nothing when there are none.

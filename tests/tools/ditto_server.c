@@ -1,0 +1,120 @@
+/*
+ * Runs dittovm again and again without loading it each time, which in the emulated host takes as long
+ * as a small guest. Requests come on stdin, as strings that each end with a zero byte: how many
+ * follow; how many seconds it may take, files for stdout and stderr, and the arguments of dittovm.
+ * The answer is a line on stdout with the exit status, 124 when it took too long and was killed.
+ * Each run is a process of its own.
+ *
+ * tests/lib/common.sh has what uses it: ditto_start, ditto_bounded.
+ */
+int dittovm_main(int argc, char **argv);
+#define main dittovm_main
+#include "vmm/main.c"
+#undef main
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define ARGUMENTS_MAX 64
+
+struct request {
+    char *text[ARGUMENTS_MAX + 4]; /* seconds, stdout, stderr, arguments, NULL; owned */
+    int count;
+};
+
+/* NULL at the end of stdin; the caller frees it. */
+static char *read_text(void)
+{
+    char *text = NULL;
+    size_t size = 0;
+
+    if (getdelim(&text, &size, 0, stdin) >= 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+static bool read_request(struct request *r)
+{
+    char *count = read_text();
+
+    r->count = count ? atoi(count) : 0;
+    free(count);
+    if (r->count < 4 || r->count > ARGUMENTS_MAX + 3)
+        return false;
+    for (int i = 0; i < r->count; i++) {
+        r->text[i] = read_text();
+        assert(r->text[i]);
+    }
+    r->text[r->count] = NULL;
+    return true;
+}
+
+static void redirect(const char *file, int to)
+{
+    int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+
+    if (fd < 0 || dup2(fd, to) < 0) {
+        fprintf(stderr, "ditto_server: %s: %s\n", file, strerror(errno));
+        _exit(127);
+    }
+    close(fd);
+}
+
+static _Noreturn void run(struct request *r)
+{
+    static char name[] = "dittovm";
+    const sigset_t none = {0};
+
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    fclose(stdin); /* requests are not for it */
+    if (open("/dev/null", O_RDONLY) != 0)
+        _exit(127);
+    redirect(r->text[1], STDOUT_FILENO);
+    redirect(r->text[2], STDERR_FILENO);
+    r->text[2] = name;
+    exit(dittovm_main(r->count - 2, r->text + 2));
+}
+
+/* The exit status of a child that has these seconds, as a shell says it. */
+static int await(pid_t child, unsigned seconds)
+{
+    const struct timespec limit = {.tv_sec = seconds};
+    sigset_t ends;
+    int status;
+
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGCHLD);
+    const bool late = sigtimedwait(&ends, NULL, &limit) < 0;
+    if (late)
+        kill(child, SIGKILL);
+    if (waitpid(child, &status, 0) != child)
+        return 127;
+    if (late && WIFSIGNALED(status))
+        return 124;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int main(void)
+{
+    struct request r;
+    sigset_t ends;
+
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &ends, NULL);
+    setvbuf(stdin, NULL, _IONBF, 0);
+    while (read_request(&r)) {
+        const pid_t child = fork();
+        if (child == 0)
+            run(&r);
+        printf("%d\n", child < 0 ? 127 : await(child, (unsigned)atoi(r.text[0])));
+        fflush(stdout);
+        for (int i = 0; i < r.count; i++)
+            free(r.text[i]);
+    }
+    return 0;
+}
