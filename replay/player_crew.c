@@ -213,6 +213,8 @@ static bool is_its_own(const struct event *event)
     case EVENT_REST:
     case EVENT_NMI:
     case EVENT_CR8:
+    case EVENT_TIME: /* of devices; nothing here */
+    case EVENT_RECEIVED:
         return true;
     default:
         return false;
@@ -223,9 +225,11 @@ static int next_event(struct player *p, struct err *e)
 {
     if (p->next.kind == EVENT_SCHEDULE)
         return switch_to(p, p->next.vcpu, e);
-    /* At the end of all nobody is still on its way. */
+    /* At the end of all nobody is still on its way, and this one neither. */
     if (p->next.kind == EVENT_END && run_on(p, e) < 0)
         return -1;
+    if (p->cpu->runs)
+        return 0; /* to be looked at again */
     if (p->status != PLAYER_RUNNING || (!is_its_own(&p->next) && !player_all_stand(p)))
         return 0;
     int rc = player_apply(p, &p->next, e);

@@ -112,6 +112,15 @@ static void fail(struct player *p, const struct err *e)
     p->threads->failed = true;
 }
 
+static bool stop_if_interrupted(struct player *p)
+{
+    if (!p->interrupted || !goes_on(p))
+        return false;
+    p->interrupted = false;
+    p->status = PLAYER_STOPPED;
+    return true;
+}
+
 /* To its next exit, or until nobody plays on: then it is still on its way. */
 static void run(struct player *p, struct player_cpu *cpu)
 {
@@ -127,8 +136,8 @@ static void run(struct player *p, struct player_cpu *cpu)
         cpu->exit = exit;
         cpu->waits = true;
         cpu->runs = false;
-    } else if (p->interrupted && goes_on(p)) {
-        p->status = PLAYER_STOPPED;
+    } else {
+        stop_if_interrupted(p);
     }
     tell(p);
 }
@@ -139,9 +148,9 @@ static void play(struct player *p, const struct player_cpu *cpu)
     struct err e;
 
     while (goes_on(p) && p->cpu == cpu && !cpu->runs) {
-        if (p->interrupted)
-            p->status = PLAYER_STOPPED;
-        else if (player_crew_step(p, p->threads->until, &e) < 0)
+        if (stop_if_interrupted(p))
+            break;
+        if (player_crew_step(p, p->threads->until, &e) < 0)
             fail(p, &e);
     }
     tell(p);
@@ -211,8 +220,6 @@ int player_threads_run(struct player *p, uint64_t until, struct err *e)
     p->threads = NULL;
     pthread_cond_destroy(&threads.changed);
     pthread_mutex_destroy(&threads.lock);
-    if (p->status == PLAYER_STOPPED)
-        p->interrupted = false;
     if (threads.failed)
         *e = threads.error;
     return threads.failed ? -1 : 0;

@@ -6,8 +6,9 @@
 
 #include "vmm/description.h"
 
-/* How often it is said how far it is. */
-#define PROGRESS_SYNCS 2000
+/* How often it is said how far it is; each time threads begin anew, where there are some. */
+#define PROGRESS_SYNCS         2000
+#define PROGRESS_SYNCS_AT_ONCE 20000
 
 static struct player *playing;
 static volatile sig_atomic_t stop_wanted;
@@ -66,6 +67,7 @@ int playing_needs(const struct snapshot_place *place, uint64_t until, struct hos
 
 int playing_run(struct player *p, uint64_t until, bool progress, struct err *e)
 {
+    const uint64_t step = p->at_once ? PROGRESS_SYNCS_AT_ONCE : PROGRESS_SYNCS;
     int rc = 0;
 
     playing = p;
@@ -73,7 +75,7 @@ int playing_run(struct player *p, uint64_t until, bool progress, struct err *e)
     if (stop_wanted) /* since the last run */
         player_interrupt(p);
     while (rc == 0) {
-        const uint64_t next = p->ordinal + PROGRESS_SYNCS;
+        const uint64_t next = p->ordinal + step;
         rc = player_run(p, progress && next < until ? next : until, e);
         if (!progress || p->status != PLAYER_STOPPED || p->ordinal < next)
             break;

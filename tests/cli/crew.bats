@@ -39,6 +39,24 @@ runs() {
     one_error 'has several CPUs'
 }
 
+# The run before the end has no sync point behind it: its CPU is at a page fault that nobody serves any more.
+@test "CPUs at the same time: stopped by the user at a page fault, and replayed" {
+    "$DITTO" run --smp crew --cpus 2 -o touch.ditto --memory 1G --append 'mib=1024' \
+        --kernel "$BUILD/guests/touch.elf" </dev/null >touch.out 2>touch.err 3>&- &
+    pid=$!
+    wait_until 60 test -s touch.out
+    sleep 2
+    kill -TERM $pid
+    status=0
+    wait $pid || status=$?
+    cat touch.err
+    [ $status = 0 ]
+    for how in '' --parallel; do
+        ditto 0 verify $how touch.ditto
+        [[ $output == *identical*'stopped by the user' ]]
+    done
+}
+
 @test "CPUs at the same time: a recorder that is killed leaves what replays" {
     "$DITTO" run --quiet --smp crew --cpus 2 -o cut.ditto --memory 32M --append 'passes=1000000000' \
         --kernel "$BUILD/guests/smp-count.elf" </dev/null >cut.out 2>/dev/null 3>&- &
