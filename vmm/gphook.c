@@ -172,6 +172,15 @@ enum trap_kind gphook_classify(struct vcpu *vcpu, const struct exception_frame *
     return TRAP_GUEST;
 }
 
+/* Where vCPUs run at the same time, one that has waited for its turn may read this page only by now,
+ * as others do at this moment. */
+static bool may_write(const struct vm *vm, const void *at)
+{
+    const uint64_t page = (uint64_t)((const uint8_t *)at - vm->memory.host) / PAGE_BYTES;
+
+    return !vm->ownership || vm->memory.readable[page] == ACCESS_WRITE;
+}
+
 void gphook_finish(struct vcpu *vcpu, const struct gp_hook *hook, enum trap_kind kind,
                    const struct exception_frame *frame, uint64_t tsc)
 {
@@ -192,7 +201,9 @@ void gphook_finish(struct vcpu *vcpu, const struct gp_hook *hook, enum trap_kind
     case TRAP_RDTSC:
         vcpu_get_sregs(vcpu, &s);
         saved_rip = walk(m, s.cr3, regs.rsp + 8, &t) ? guest_memory_at(m, t.gpa, 8) : NULL;
-        if (saved_rip && *saved_rip == frame->rip) { /* else other vCPUs have changed its mapping */
+        /* Else it executes the instruction once more: other vCPUs have changed its mapping, or have
+         * the page. */
+        if (saved_rip && *saved_rip == frame->rip && may_write(vcpu->vm, saved_rip)) {
             *saved_rip = frame->rip + 2;
             guest_memory_mark(m, saved_rip, sizeof *saved_rip);
         }
