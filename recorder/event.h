@@ -52,6 +52,8 @@
 extern const char *const reg_names[REG_COUNT];
 #define RFLAGS_RF     (1ull << 16)
 #define RFLAGS_STATUS 0x8d5ull /* CF, PF, AF, ZF, SF and OF */
+#define RFLAGS_CF     0x001ull
+#define RFLAGS_ZF     0x040ull
 
 /* ---- sync points ---- */
 struct sync_point {

@@ -504,6 +504,9 @@ int player_check(struct player *p, const struct vcpu_exit *exit, struct err *e)
     if (exit_is_output(exit))
         p->outputs =
             output_fold(p->outputs, exit->at, exit->data, (size_t)exit->size * exit->count);
+    /* A page fault comes between any two instructions, as a forced point does. */
+    if (exit->kind == EXIT_FAULT && expected.kind == EXIT_FAULT)
+        fingerprint_undefined_flags(&cpu->vcpu, expected.regs[REGISTER_RFLAGS]);
     sync_point_of(&cpu->vcpu, exit, (uint8_t)p->outputs, &got);
     clock_sync(&cpu->clock);
     p->at_sync = true;

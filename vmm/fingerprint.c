@@ -309,6 +309,16 @@ void fingerprint_arrive(struct vcpu *vcpu, const struct landmark *l)
         vcpu_set_regs(vcpu, &regs);
 }
 
+void fingerprint_undefined_flags(struct vcpu *vcpu, uint64_t rflags)
+{
+    const uint64_t undefined = RFLAGS_STATUS & ~(RFLAGS_CF | RFLAGS_ZF);
+    struct kvm_regs regs = *vcpu->regs;
+
+    regs.rflags = (regs.rflags & ~undefined) | (rflags & undefined);
+    if (regs.rflags != vcpu->regs->rflags)
+        vcpu_set_regs(vcpu, &regs);
+}
+
 uint32_t fingerprint_other_registers(const struct kvm_regs *regs, const struct landmark *l)
 {
     uint64_t now[REG_COUNT];

@@ -2,8 +2,9 @@
 # crew.sh [ROUNDS [CPUS]]: vCPUs at the same time (--smp crew) against vCPUs that take turns (--smp uni) and
 # vCPUs that nothing holds (--smp loose), as tables in Markdown on stdout: the litmus guest `increments` at
 # CPL0, of whose accesses none to all are shared, and then, all of them shared, from stores to loads.
-# Seconds of the guest alone, as dittovm says them; medians of ROUNDS (default 3). Of the last recording of
-# the crew: pages that changed hands, forced points, constraints and bytes of the order logs.
+# Seconds of the guest alone, as dittovm says them; medians of ROUNDS (default 3), in each of which all kinds
+# of runs take turns. Of the last recording of the crew: pages that changed hands, forced points, constraints
+# and bytes of the order logs.
 #
 # All of it runs in one emulated host, where one is needed (tests/tools/in_host.c).
 set -u
@@ -14,40 +15,52 @@ LOGS='ditto leap jarec dejavu levels'
 
 # ---- inside ----
 
-# guest WHAT ARGUMENT...: a run; its seconds are added to the file `took`.
+KINDS='loose uni crew uni-recorded crew-recorded'
+declare -A arguments=([loose]='--smp loose' [uni]='--smp uni' [crew]='--smp crew'
+    [uni-recorded]='--smp uni --force -o uni.ditto' [crew-recorded]='--smp crew --force -o crew.ditto')
+
+# guest KIND WHAT: one run, with these parameters of the guest's.
 guest() {
-    local what=$1
-    shift
-    bounded 300 "$DITTO" run --json --memory 32M --cpus "$cpus" "$@" \
-        --append "user=0 cpus=$cpus accesses=$accesses objects=4 window=0 $what" \
+    # shellcheck disable=SC2086 # arguments are words
+    bounded 300 "$DITTO" run --json --memory 32M --cpus "$cpus" ${arguments[$1]} \
+        --append "user=0 cpus=$cpus accesses=$accesses objects=4 window=0 $2" \
         --kernel "$BUILD/litmus/increments.elf" >run.out 2>run.err </dev/null || {
         echo "crew: a run failed: $(tail -n 1 run.err)" >&2
         exit 1
     }
-    json_field seconds run.err >>took
+    json_field seconds run.err >>"took.$1"
 }
 
-# median WHAT ARGUMENT...: sets $median, of the seconds of so many runs.
-median() {
-    rm -f took
+# rounds WHAT: so many runs of each kind in turn, the last of which leaves crew.ditto; its replays.
+rounds() {
+    local kind
+    rm -f took.*
     for _ in $(seq "$rounds"); do
-        guest "$@"
+        for kind in $KINDS; do
+            guest "$kind" "$1"
+        done
+        replayed replayed
+        replayed in-parallel --parallel
     done
-    median=$(sort -g took | awk '{ s[NR] = $1 } END { printf "%.2f", s[int((NR + 1) / 2)] }')
 }
 
-# replayed: the crew's recording is verified, and its order logs are made; sets $replayed.
+# took KIND: the median of its seconds.
+took() {
+    median <"took.$1"
+}
+
+# replayed KIND ARGUMENT...: the crew's recording is verified.
 replayed() {
-    bounded 300 "$DITTO" verify --json crew.ditto >verify.out 2>verify.err </dev/null || {
+    bounded 300 "$DITTO" verify --json "${@:2}" crew.ditto >verify.out 2>verify.err </dev/null || {
         echo "crew: a replay failed: $(tail -n 1 verify.err)" >&2
         exit 1
     }
-    replayed=$(printf '%.2f' "$(json_field seconds verify.out)")
-    bounded 60 "$DITTO" order crew.ditto >order.out || exit 1
+    json_field seconds verify.out >>"took.$1"
 }
 
 # logs TITLE: a row of the table of order logs, into the file `rows`.
 logs() {
+    bounded 60 "$DITTO" order crew.ditto >order.out || exit 1
     awk -v title="$1" -v logs="$LOGS" '
         NR == 1 { row = sprintf("| %s | %d |", title, $1) }
         { made[$1] = $2; bytes[$1] = $4 }
@@ -63,29 +76,26 @@ if [ "${1:-}" = --inside ]; then
     rounds=$2 cpus=$3
     echo "$cpus vCPUs, $accesses accesses each, half of them loads, to 4 shared pages or a page of its own; seconds, medians of $rounds:"
     echo
-    echo "| shared | plain parallel | uni | crew | uni recorded | crew recorded | crew by uni | crew replayed | pages moved, a second | landings, a second |"
-    echo "|---|---|---|---|---|---|---|---|---|---|"
+    echo "| shared | plain parallel | uni | crew | uni recorded | crew recorded | crew by uni | crew replayed | in parallel | pages moved, a second | landings, a second |"
+    echo "|---|---|---|---|---|---|---|---|---|---|---|"
     : >rows
     for shared in 0 1 10 100 1000 10000 100000 500000 1000000; do
         percent=$(awk "BEGIN { print $shared / 10000 }")
+        rounds "shared=$shared"
         row="| $percent % |"
-        for kind in loose uni crew; do
-            median "shared=$shared" --smp $kind
-            row+=" $median |"
+        for kind in $KINDS; do
+            row+=$(printf ' %.2f |' "$(took "$kind")")
         done
-        median "shared=$shared" --force -o uni.ditto
-        uni=$median
-        median "shared=$shared" --smp crew --force -o crew.ditto
-        replayed
-        row+=" $uni | $median | $(awk "BEGIN { printf \"%.2f\", $median / $uni }") | $replayed |"
+        row+=$(awk "BEGIN { printf \" %.2f |\", $(took crew-recorded) / $(took uni-recorded) }")
+        row+=$(printf ' %.2f | %.2f |' "$(took replayed)" "$(took in-parallel)")
+        logs "$percent % shared, 50 % loads"
         row+=$(awk -v forced="$(json_field forced run.err)" -v took="$(json_field seconds run.err)" '
             NR == 1 { printf " %d, %.0f | %d, %.0f |", $1, $1 / took, forced, forced / took }' order.out)
         echo "$row"
-        logs "$percent % shared, 50 % loads"
     done
     for loads in 0 3 9; do
-        guest "loads=$loads" --smp crew --force -o crew.ditto
-        replayed
+        guest crew-recorded "loads=$loads"
+        replayed replayed
         logs "all shared, $((100 * loads / (loads + 1))) % loads"
     done
     echo
