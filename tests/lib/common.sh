@@ -41,7 +41,7 @@ ditto_bounded() {
 # that has it. Without a process, as same_text: in the emulated host each takes some 50 ms.
 json_field() {
     local line value=''
-    while IFS= read -r line; do
+    while IFS= read -r line || [ -n "$line" ]; do
         [[ $line =~ ^\{.*\"$1\":\ \"?([^\",}]*) ]] && value=${BASH_REMATCH[1]}
     done <"$2"
     [ -z "$value" ] || printf '%s\n' "$value"
