@@ -300,23 +300,24 @@ static uint64_t status_of(const struct landmark *l)
     return l->regs[REGISTER_RFLAGS] & RFLAGS_STATUS;
 }
 
-void fingerprint_arrive(struct vcpu *vcpu, const struct landmark *l)
+/* These of its flags become those of `rflags`. */
+static void set_flags(struct vcpu *vcpu, uint64_t flags, uint64_t rflags)
 {
     struct kvm_regs regs = *vcpu->regs;
 
-    regs.rflags = (regs.rflags & ~RFLAGS_STATUS) | status_of(l);
+    regs.rflags = (regs.rflags & ~flags) | (rflags & flags);
     if (regs.rflags != vcpu->regs->rflags)
         vcpu_set_regs(vcpu, &regs);
 }
 
+void fingerprint_arrive(struct vcpu *vcpu, const struct landmark *l)
+{
+    set_flags(vcpu, RFLAGS_STATUS, l->regs[REGISTER_RFLAGS]);
+}
+
 void fingerprint_undefined_flags(struct vcpu *vcpu, uint64_t rflags)
 {
-    const uint64_t undefined = RFLAGS_STATUS & ~(RFLAGS_CF | RFLAGS_ZF);
-    struct kvm_regs regs = *vcpu->regs;
-
-    regs.rflags = (regs.rflags & ~undefined) | (rflags & undefined);
-    if (regs.rflags != vcpu->regs->rflags)
-        vcpu_set_regs(vcpu, &regs);
+    set_flags(vcpu, RFLAGS_STATUS & ~(RFLAGS_CF | RFLAGS_ZF), rflags);
 }
 
 uint32_t fingerprint_other_registers(const struct kvm_regs *regs, const struct landmark *l)

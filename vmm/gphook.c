@@ -172,12 +172,15 @@ enum trap_kind gphook_classify(struct vcpu *vcpu, const struct exception_frame *
     return TRAP_GUEST;
 }
 
-/* Where vCPUs run at the same time, one that has waited for its turn may read this page only by now,
- * as others do at this moment. */
-static bool may_write(const struct vm *vm, const void *at)
+static uint64_t page_of(const struct guest_memory *m, const void *at)
 {
-    const uint64_t page = (uint64_t)((const uint8_t *)at - vm->memory.host) / PAGE_BYTES;
+    return (uint64_t)((const uint8_t *)at - m->host) / PAGE_BYTES;
+}
 
+/* Where vCPUs run at the same time, one that has waited for its turn may read this page only by
+ * now, as others do at this moment. */
+static bool may_write(const struct vm *vm, uint64_t page)
+{
     return !vm->ownership || vm->memory.readable[page] == ACCESS_WRITE;
 }
 
@@ -203,7 +206,7 @@ void gphook_finish(struct vcpu *vcpu, const struct gp_hook *hook, enum trap_kind
         saved_rip = walk(m, s.cr3, regs.rsp + 8, &t) ? guest_memory_at(m, t.gpa, 8) : NULL;
         /* Else it executes the instruction once more: other vCPUs have changed its mapping, or have
          * the page. */
-        if (saved_rip && *saved_rip == frame->rip && may_write(vcpu->vm, saved_rip)) {
+        if (saved_rip && *saved_rip == frame->rip && may_write(vcpu->vm, page_of(m, saved_rip))) {
             *saved_rip = frame->rip + 2;
             guest_memory_mark(m, saved_rip, sizeof *saved_rip);
         }
@@ -229,8 +232,7 @@ static bool stack_top(const struct guest_memory *m, const struct kvm_sregs *s, u
 
 static bool owns_alone(const struct vm *vm, uint64_t page)
 {
-    return !vm->ownership ||
-           (vm->memory.readable[page] == ACCESS_WRITE && !ownership_is_shared(vm->ownership, page));
+    return may_write(vm, page) && !(vm->ownership && ownership_is_shared(vm->ownership, page));
 }
 
 uint64_t gphook_user_frame_gpa(struct vcpu *vcpu)
@@ -245,7 +247,7 @@ uint64_t gphook_user_frame_gpa(struct vcpu *vcpu)
     if (!stack_top(all, &s, &top) || !walk(all, s.cr3, top - sizeof(struct exception_frame), &t))
         return 0;
     const uint8_t *frame = guest_memory_at(m, t.gpa, sizeof(struct exception_frame));
-    if (!frame || !owns_alone(vcpu->vm, (uint64_t)(frame - m->host) / PAGE_BYTES))
+    if (!frame || !owns_alone(vcpu->vm, page_of(m, frame)))
         return 0;
     /* A frame that straddles a page would need two addresses; no kernel does that. */
     if ((t.gpa & (PAGE_BYTES - 1)) + sizeof(struct exception_frame) > PAGE_BYTES)
@@ -265,7 +267,7 @@ static void add_pages(const struct guest_memory *m, uint64_t cr3, uint64_t va, u
         const uint8_t *to =
             walk(m, cr3, va + i * PAGE_BYTES, &t) ? guest_memory_at(m, t.gpa, 1) : NULL;
         if (to && *count < GPHOOK_PAGES)
-            out[(*count)++] = (struct page_fault){(uint64_t)(to - m->host) / PAGE_BYTES, access};
+            out[(*count)++] = (struct page_fault){page_of(m, to), access};
     }
 }
 
