@@ -12,11 +12,7 @@ runs() {
     pid=$!
     wait_until 60 runs two.ditto
     sleep 4
-    kill -TERM $pid
-    status=0
-    wait $pid || status=$?
-    cat two.err
-    [ $status = 0 ]
+    stopped_by_user two.err
     ditto 0 verify two.ditto
     [[ $output == *identical*'stopped by the user' ]]
     ditto 0 verify --parallel two.ditto
@@ -46,11 +42,7 @@ runs() {
     pid=$!
     wait_until 60 test -s touch.out
     sleep 2
-    kill -TERM $pid
-    status=0
-    wait $pid || status=$?
-    cat touch.err
-    [ $status = 0 ]
+    stopped_by_user touch.err
     for how in '' --parallel; do
         ditto 0 verify $how touch.ditto
         [[ $output == *identical*'stopped by the user' ]]
@@ -79,11 +71,7 @@ runs() {
     "$DITTO" replay --parallel --json two.ditto </dev/null >two.out 2>two.err 3>&- &
     pid=$!
     wait_until 60 test -s two.out
-    kill -TERM $pid
-    status=0
-    wait $pid || status=$?
-    cat two.err
-    [ $status = 0 ]
+    stopped_by_user two.err
     grep -q '"result": "stopped"' two.err
 
     # The tool knows machines of which one CPU runs.

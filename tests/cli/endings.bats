@@ -47,11 +47,7 @@ has_recorded() {
     record_boot
     wait_until 60 has_recorded
     sleep 2
-    kill -TERM $pid
-    status=0
-    wait $pid || status=$?
-    cat cut.err
-    [ $status = 0 ]
+    stopped_by_user cut.err
     ditto 0 info cut.ditto
     [[ $output == *'stopped by the user'* ]]
     ditto 0 verify cut.ditto

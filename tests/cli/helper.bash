@@ -57,6 +57,15 @@ wait_until() {
     done
 }
 
+# stopped_by_user FILE: the dittovm in the background, $pid, is told to end and does; its messages are in FILE.
+stopped_by_user() {
+    kill -TERM "$pid"
+    status=0
+    wait "$pid" || status=$?
+    cat "$1"
+    [ "$status" = 0 ]
+}
+
 # nothing_written: no file is here beyond those named.
 nothing_written() {
     local left

@@ -41,11 +41,7 @@ has_snapshot() {
         --kernel "$BUILD/guests/smp-end.elf" </dev/null >dead.out 2>dead.err 3>&- &
     pid=$!
     wait_until 60 has_snapshot dead.ditto
-    kill -TERM $pid
-    status=0
-    wait $pid || status=$?
-    cat dead.err
-    [ $status = 0 ]
+    stopped_by_user dead.err
     ditto 0 verify dead.ditto
     [[ $output == *identical*'stopped by the user' ]]
     ditto 0 verify dead.ditto@1 # the recorder's first snapshot
