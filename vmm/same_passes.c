@@ -6,7 +6,6 @@
 #include "mmu/walk.h"
 #include "vmm/gphook.h"
 #include "vmm/insn.h"
-#include "vmm/ownership.h"
 #include "vmm/return_site.h"
 #include "vmm/stepper.h"
 
@@ -149,35 +148,38 @@ static bool same_registers(const struct kvm_regs *regs, const struct landmark *l
 }
 
 /*
- * While a pass is followed, an IDT and a root page table of ours stand in for the guest's. Where
- * those lie on pages that other vCPUs have (vmm/ownership.h), the CPU alone would come out at a
- * page fault: for the root, whenever its TLB needs it; for the IDT, at an interrupt or exception,
- * `int $0x80` in user code say, where the stepper would go on into the handler, or, with gates that
- * it cannot read, end in a triple fault.
+ * While a pass is followed, an IDT and a root page table of ours stand in for the guest's. The root
+ * a vCPU gets without an exit where other vCPUs have it (vmm/ownership.h, lending). But where the
+ * IDT lies on a page that they have, the CPU alone comes out at a page fault, at an interrupt or
+ * exception, `int $0x80` in user code say, where the stepper would go on into the handler, or, with
+ * gates that it cannot read, end in a triple fault. So then the guest's own is left to it.
  */
-static bool has_own_tables(struct vcpu *vcpu)
+enum idt { IDT_READABLE, IDT_HIDDEN, IDT_UNKNOWN };
+
+static enum idt look_at_idt(struct vcpu *vcpu)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
+    unsigned pages = 0, readable = 0;
     struct kvm_sregs sregs;
     struct translation t;
 
     if (!m->readable)
-        return true;
+        return IDT_READABLE;
     vcpu_get_sregs(vcpu, &sregs);
-    const uint8_t *root = guest_memory_at(m, sregs.cr3 & PTE_ADDRESS, PAGE_BYTES);
-    if (!root || m->readable[(uint64_t)(root - m->host) / PAGE_BYTES] < ACCESS_WRITE)
-        return false; /* the CPU writes where it walks */
     const uint64_t last = sregs.idt.limit < IDT_BYTES ? sregs.idt.limit : IDT_BYTES - 1;
     for (uint64_t page = sregs.idt.base & ~(uint64_t)(PAGE_BYTES - 1);
-         page <= sregs.idt.base + last; page += PAGE_BYTES)
-        if (!walk(m, sregs.cr3, page, &t) || !guest_memory_at(m, t.gpa, 1))
-            return false;
-    return true;
+         page <= sregs.idt.base + last; page += PAGE_BYTES, pages++) {
+        if (!walk(m, sregs.cr3, page, &t) || !guest_memory_any(m, t.gpa, 1))
+            return IDT_UNKNOWN;
+        readable += guest_memory_at(m, t.gpa, 1) != NULL;
+    }
+    return readable == pages ? IDT_READABLE : readable ? IDT_UNKNOWN : IDT_HIDDEN;
 }
 
 /* Step to the next pass. CLOCK_LATER: it takes too many steps, or leads through the kernel. */
-static enum clock_choice follow(struct clock *c, const struct landmark *l, unsigned steps,
-                                struct loop_pass *pass, struct vcpu_exit *exit, struct err *e)
+static enum clock_choice follow(struct clock *c, const struct landmark *l, enum idt idt,
+                                unsigned steps, struct loop_pass *pass, struct vcpu_exit *exit,
+                                struct err *e)
 {
     struct vcpu *vcpu = c->vcpu;
     struct touched touched = {.count = 0};
@@ -185,6 +187,7 @@ static enum clock_choice follow(struct clock *c, const struct landmark *l, unsig
     struct stepper s;
 
     stepper_init(&s, vcpu);
+    s.own_idt = idt == IDT_HIDDEN;
     for (unsigned i = 0; i < steps && vcpu_cpl(vcpu) == l->cpl; i++) {
         note_words(&touched, vcpu);
         choice = step(c, &s, &touched, exit, e);
@@ -230,15 +233,16 @@ enum clock_choice same_passes_look(struct clock *c, const struct clock_host *hos
                                         : SHORT_PASS;
 
     *pass = (struct loop_pass){.waits = false};
-    if (!has_own_tables(vcpu))
+    const enum idt idt = look_at_idt(vcpu);
+    if (idt == IDT_UNKNOWN)
         return CLOCK_LATER;
-    enum clock_choice choice = follow(c, l, steps, pass, exit, e);
+    enum clock_choice choice = follow(c, l, idt, steps, pass, exit, e);
     /* A breakpoint in user code would leave an exception frame on the kernel's stack. */
     if (choice != CLOCK_LATER || quietly || l->cpl != 0 || vcpu_cpl(vcpu) != 0 || steps_only)
         return choice;
     choice = run_to_next(vcpu, host, l, exit, e);
     if (choice != CLOCK_CHOSEN)
         return choice;
-    choice = follow(c, l, LONG_PASS, pass, exit, e);
+    choice = follow(c, l, idt, LONG_PASS, pass, exit, e);
     return choice == CLOCK_LATER ? run_to_next(vcpu, host, l, exit, e) : choice;
 }

@@ -60,7 +60,8 @@ int stepper_open(struct stepper *s, struct err *e)
         return err_set(e, STATUS_ERROR, "this code cannot be single-stepped (not 64-bit code)");
     }
     annex_open(annex(s), vcpu, base, false);
-    annex_trap_vectors(annex(s), vcpu, -1);
+    if (!s->own_idt)
+        annex_trap_vectors(annex(s), vcpu, -1);
     s->open = true;
     return 0;
 }

@@ -23,6 +23,9 @@
 struct stepper {
     struct vcpu *vcpu;
     bool open, armed;
+    /* Set behind stepper_init(): the guest's own IDT stays in use, because it cannot be read: what
+     * needs it comes to a page fault first (vmm/ownership.h). */
+    bool own_idt;
 };
 
 enum step_kind {
