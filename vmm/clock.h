@@ -61,7 +61,7 @@ struct clock_host {
     void (*kick_after)(void *opaque, uint64_t ns); /* have vcpu_run() return EXIT_KICK then */
     void *opaque;
     uint64_t wait_ns;  /* how long working kernel code may be let run on to a rare place */
-    bool may_watch;    /* user code may run on for a moment, to see what it changes */
+    bool may_watch;    /* code may run on for a moment, to see what it changes */
     bool hurry;        /* a place that replay finds at some cost is better than none */
     bool for_others;   /* the stop is for the sake of another CPU: interrupts may be off there */
     bool maybe_loop;   /* look whether it is in a loop that waits for something */

@@ -201,8 +201,8 @@ static enum clock_choice run_a_moment(struct clock *c, const struct clock_host *
     return CLOCK_CHOSEN;
 }
 
-/* Let user code run on a moment, and see what it does to the memory that it points to.
- * CLOCK_CHOSEN: it still stands in user code. */
+/* Let code run on a moment, and see what it does to the memory that it points to. CLOCK_CHOSEN: it
+ * stands where a point may be chosen now: where CPUs take turns, in user code. */
 static enum clock_choice watch(struct clock *c, const struct clock_host *host,
                                struct pointed_words *pointed, struct vcpu_exit *exit, struct err *e)
 {
@@ -215,7 +215,7 @@ static enum clock_choice watch(struct clock *c, const struct clock_host *host,
         const enum clock_choice choice = run_a_moment(c, host, ns, exit, e);
         if (choice != CLOCK_CHOSEN)
             return choice;
-        if (vcpu_cpl(vcpu) != 3)
+        if (vcpu_cpl(vcpu) != 3 && !host->quietly)
             return CLOCK_LATER;
         if (fingerprint_changed(vcpu, pointed, changed))
             break;
@@ -223,9 +223,9 @@ static enum clock_choice watch(struct clock *c, const struct clock_host *host,
     return CLOCK_CHOSEN;
 }
 
-/* Have the landmark hold what has changed since then. */
-static void probe_changed(struct clock *c, const struct pointed_words *pointed,
-                          struct landmark *landmark)
+/* Have the landmark hold what has changed since then; returns how many words that is. */
+static unsigned probe_changed(struct clock *c, const struct pointed_words *pointed,
+                              struct landmark *landmark)
 {
     struct vm *vm = c->vcpu->vm;
     uint64_t changed[WRITTEN_CHANGED + LANDMARK_PROBES];
@@ -235,6 +235,7 @@ static void probe_changed(struct clock *c, const struct pointed_words *pointed,
         count = written_changed(vm, landmark->cr3, changed);
     count += fingerprint_changed(c->vcpu, pointed, changed + count);
     fingerprint_probe_also(&vm->memory, landmark, changed, count);
+    return count;
 }
 
 /* The vCPU stops at a place that was chosen, if one was: nothing runs until its sync point. */
@@ -290,6 +291,30 @@ enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *ho
     return stop_at(c, choose_in_loop(c, host, false, &nothing, landmark, exit, e), landmark);
 }
 
+/*
+ * A place in code that works, where CPUs run at the same time. Others wait for this one, and to
+ * step through a pass of its loop takes as long as thousands of them. What it changes while it runs
+ * on for a moment tells passes apart as well, if it changes anything. CLOCK_LATER: it does not, or
+ * so many pages are written that the landmark cannot hold them all and wants to know more of the
+ * loop.
+ */
+static enum clock_choice choose_watching(struct clock *c, const struct clock_host *host,
+                                         struct landmark *landmark, struct vcpu_exit *exit,
+                                         struct err *e)
+{
+    struct pointed_words pointed;
+    enum clock_choice choice = watch(c, host, &pointed, exit, e);
+
+    if (choice == CLOCK_CHOSEN)
+        choice = choose_near(c, host, landmark, exit, e);
+    if (choice != CLOCK_CHOSEN)
+        return choice;
+    if (!probe_changed(c, &pointed, landmark))
+        return CLOCK_LATER;
+    fingerprint_compare_written(c->vcpu, landmark);
+    return landmark->exact || !written_is_wanted(c->vcpu->vm) ? CLOCK_CHOSEN : CLOCK_LATER;
+}
+
 static enum clock_choice choose_place(struct clock *c, const struct clock_host *host,
                                       struct landmark *landmark, struct vcpu_exit *exit,
                                       struct err *e)
@@ -300,8 +325,13 @@ static enum clock_choice choose_place(struct clock *c, const struct clock_host *
 
     if (host->only_waiting && !near_pause(vcpu, vcpu->regs->rip))
         return CLOCK_LATER;
-    if (host->quietly)
-        return choose_in_loop(c, host, false, &pointed, landmark, exit, e);
+    if (host->quietly) {
+        choice = host->may_watch && !host->only_waiting && !near_pause(vcpu, vcpu->regs->rip)
+                     ? choose_watching(c, host, landmark, exit, e)
+                     : CLOCK_LATER;
+        return choice != CLOCK_LATER ? choice
+                                     : choose_in_loop(c, host, false, &pointed, landmark, exit, e);
+    }
     if (host->may_watch && vcpu_cpl(vcpu) == 3) {
         choice = watch(c, host, &pointed, exit, e);
         if (choice == CLOCK_FAILED || choice == CLOCK_EXITED)

@@ -210,11 +210,17 @@ static void work(struct member *c)
 static void *member_thread(void *arg)
 {
     struct member *c = arg;
+    struct err e;
 
     pthread_mutex_lock(&c->crew->lock);
     c->tid = (pid_t)syscall(SYS_gettid);
     own_vcpu = &c->cpu->vcpu;
-    work(c);
+    if (kick_timer_create(&c->timer, &e) < 0) {
+        crew_fail(c->crew, &e);
+    } else {
+        work(c);
+        timer_delete(c->timer);
+    }
     c->done = true;
     crew_ring(c->crew);
     pthread_mutex_unlock(&c->crew->lock);

@@ -2,6 +2,7 @@
 #define VMM_CREW_INSIDE_H
 
 #include <pthread.h>
+#include <time.h>
 
 #include "vmm/crew.h"
 
@@ -15,6 +16,7 @@ struct member {
     pthread_t thread;
     bool has_thread, done;
     pid_t tid;
+    timer_t timer; /* kicks it, while a forced point is being chosen */
     pthread_cond_t may_go_on;
 
     bool runs;           /* in the guest, or on its way to or from it */

@@ -92,6 +92,16 @@ static void try_later(struct member *c, bool only_waiting, uint64_t now)
     c->retry_ns = now + c->retry_after_ns;
 }
 
+static void kick_after(void *opaque, uint64_t ns)
+{
+    const struct member *c = opaque;
+    const struct itimerspec spec = {.it_value.tv_nsec = (long)ns};
+
+    assert(ns > 0 && ns < 1000000000ull);
+    int rc = timer_settime(c->timer, 0, &spec, NULL);
+    assert(rc == 0);
+}
+
 int crew_force(struct member *c, uint64_t since, bool only_waiting, struct err *e)
 {
     struct crew *crew = c->crew;
@@ -101,6 +111,9 @@ int crew_force(struct member *c, uint64_t since, bool only_waiting, struct err *
     struct clock_host host = m->clock_host;
 
     host.for_others = host.quietly = true;
+    host.may_watch = m->config.grace_ns > 0;
+    host.kick_after = kick_after;
+    host.opaque = c;
     host.only_waiting = only_waiting;
     host.hurry = host_elapsed(m) - since >= HURRY_NS;
     m->stats.forced_tries++;

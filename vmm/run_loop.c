@@ -79,18 +79,25 @@ static void kick_thread(void *opaque)
     syscall(SYS_tgkill, target->process, target->thread, KICK_SIGNAL);
 }
 
-static int timer_start(struct machine *m, struct err *e)
+int kick_timer_create(timer_t *timer, struct err *e)
 {
     struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = KICK_SIGNAL};
-    struct sigaction action = {.sa_handler = on_kick};
 
     event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
-    kicked = m;
-    sigemptyset(&action.sa_mask);
-    if (sigaction(KICK_SIGNAL, &action, NULL) < 0 ||
-        timer_create(CLOCK_MONOTONIC, &event, &m->timer) < 0)
+    if (timer_create(CLOCK_MONOTONIC, &event, timer) < 0)
         return err_set(e, STATUS_ERROR, "cannot make a timer: %s", strerror(errno));
     return 0;
+}
+
+static int timer_start(struct machine *m, struct err *e)
+{
+    struct sigaction action = {.sa_handler = on_kick};
+
+    kicked = m;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(KICK_SIGNAL, &action, NULL) < 0)
+        return err_set(e, STATUS_ERROR, "cannot catch a signal: %s", strerror(errno));
+    return kick_timer_create(&m->timer, e);
 }
 
 static void timer_arm(struct machine *m, uint64_t at_ns)

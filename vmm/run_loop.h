@@ -57,6 +57,8 @@ static inline uint64_t next_retry(uint64_t last_ns)
     return last_ns < RETRY_FIRST_NS / 2 ? RETRY_FIRST_NS : earlier(2 * last_ns, RETRY_LAST_NS);
 }
 
+/* A timer that sends KICK_SIGNAL to the calling thread. The caller owns it (timer_delete()). */
+int kick_timer_create(timer_t *timer, struct err *e);
 /* Whether the user wants the machine to end. */
 bool machine_stop_wanted(void);
 /* Everything the outside world does to the devices by now. Returns when something is to be done

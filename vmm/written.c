@@ -48,6 +48,11 @@ int written_follow(struct vm *vm, struct err *e)
     return vm_log_writes(vm, true, e);
 }
 
+bool written_is_wanted(const struct vm *vm)
+{
+    return vm->written || !vm->reads_writes;
+}
+
 void written_free(struct written *w)
 {
     if (!w)

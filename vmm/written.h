@@ -20,6 +20,9 @@ struct written;
  * the reason: KVM cannot. Where it cannot read its log without beginning it anew it is 0, and
  * vm->written stays NULL. */
 int written_follow(struct vm *vm, struct err *e);
+/* Whether landmarks need that: false where it could be had and nobody follows, nothing being
+ * recorded. */
+bool written_is_wanted(const struct vm *vm);
 void written_free(struct written *w);
 
 /* Those since the last sync point of the vCPU, which stands: how many, and which, in ascending
