@@ -327,6 +327,7 @@ void event_encode(struct bytes *out, struct event_codec *codec, const struct eve
         break;
     case EVENT_NMI:
     case EVENT_REST:
+    case EVENT_REGAIN:
         break;
     case EVENT_WINDOW:
         bytes_put_u8(out, event->window);
@@ -387,6 +388,7 @@ bool event_decode(struct cursor *in, struct event_codec *codec, struct event *ev
         break;
     case EVENT_NMI:
     case EVENT_REST:
+    case EVENT_REGAIN:
         break;
     case EVENT_WINDOW:
         event->window = cursor_u8(in) != 0;

@@ -145,7 +145,8 @@ enum event_kind {
     EVENT_NMI = 13,      /* it gets an NMI */
     EVENT_CR8 = 14,      /* its CR8 was changed by way of its local APIC */
     EVENT_REST = 15,     /* of vCPUs that run at the same time: it does not run on from here */
-    EVENT_LAST = EVENT_REST,
+    EVENT_REGAIN = 16,   /* ... with the page it has come to, others that it has lost come back */
+    EVENT_LAST = EVENT_REGAIN,
 };
 
 enum end_reason {

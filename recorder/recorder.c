@@ -308,6 +308,14 @@ void recorder_rest(struct recorder *r)
         put_event(r, &event);
 }
 
+void recorder_regain(struct recorder *r)
+{
+    struct event event = {.kind = EVENT_REGAIN};
+
+    if (r)
+        put_event(r, &event);
+}
+
 void recorder_endless(struct recorder *r, unsigned vcpu)
 {
     struct event event = {.kind = EVENT_REST};

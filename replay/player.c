@@ -432,6 +432,8 @@ int player_apply(struct player *p, const struct event *event, struct err *e)
     case EVENT_REST:
         p->cpu->rests = true;
         return 0;
+    case EVENT_REGAIN:
+        return player_crew_regain(p, e);
     case EVENT_NMI:
         vcpu_inject_nmi(&p->cpu->vcpu);
         return 0;

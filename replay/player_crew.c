@@ -147,7 +147,7 @@ static int begin_turn(struct player *p, struct err *e)
     const struct guest_memory *m = &p->vm.memory;
     struct page_fault fault = {0};
 
-    cpu->rests = false;
+    cpu->rests = cpu->may_regain = false;
     if (cpu->waits && cpu->exit.kind == EXIT_FAULT) {
         const uint8_t *at = guest_memory_at(m, cpu->exit.at, PAGE_BYTES);
         assert(at); /* it is our own fault, and not the recording's */
@@ -164,7 +164,19 @@ static int begin_turn(struct player *p, struct err *e)
         return -1;
     views_return(&p->views, cpu->vcpu.index);
     if (p->status == PLAYER_RUNNING && cpu->exit.kind == EXIT_FAULT)
-        views_give(&p->views, cpu->vcpu.index, views_root(&cpu->vcpu), &fault);
+        cpu->may_regain = views_give(&p->views, cpu->vcpu.index, views_root(&cpu->vcpu), &fault) &&
+                          views_can_regain(&p->views, cpu->vcpu.index);
+    return 0;
+}
+
+int player_crew_regain(struct player *p, struct err *e)
+{
+    struct page_fault given[VIEWS_GIVEN_MAX];
+
+    if (!p->cpu->may_regain)
+        return player_bad(p, e, "pages come back to a CPU that has lost none");
+    p->cpu->may_regain = false;
+    views_regain(&p->views, p->cpu->vcpu.index, given);
     return 0;
 }
 
@@ -211,6 +223,7 @@ static bool is_its_own(const struct event *event)
     case EVENT_WINDOW:
     case EVENT_START:
     case EVENT_REST:
+    case EVENT_REGAIN:
     case EVENT_NMI:
     case EVENT_CR8:
     case EVENT_TIME: /* of devices; nothing here */

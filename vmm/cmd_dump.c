@@ -94,6 +94,9 @@ static void event_format(const struct event *event, char *text, size_t size)
     case EVENT_REST:
         snprintf(text, size, "it rests");
         break;
+    case EVENT_REGAIN:
+        snprintf(text, size, "lost pages come back");
+        break;
     case EVENT_CR8:
         snprintf(text, size, "CR8 becomes %u", event->cr8);
         break;

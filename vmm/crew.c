@@ -78,6 +78,36 @@ static void begin_turn(struct member *c)
     c->rests = false;
 }
 
+static void note_access(struct member *c, const struct page_fault *given)
+{
+    const struct access access = {
+        .object = given->page,
+        .point = c->served,
+        .vcpu = (uint8_t)c->index,
+        .store = given->access == ACCESS_WRITE,
+    };
+
+    recorder_access(c->crew->machine->recorder, &access);
+}
+
+/* It gets the page that it has come to. */
+static void give_page(struct member *c)
+{
+    struct machine *m = c->crew->machine;
+    struct page_fault back[VIEWS_GIVEN_MAX];
+
+    if (!views_give(&m->views, c->index, c->root, &c->fault))
+        return;
+    note_access(c, &c->fault);
+    if (views_can_regain(&m->views, c->index) && crew_gives_back(c->crew)) {
+        recorder_regain(m->recorder);
+        const unsigned count = views_regain(&m->views, c->index, back);
+        for (unsigned i = 0; i < count; i++)
+            note_access(c, &back[i]);
+    }
+    crew_pay_for_page(c, host_elapsed(m));
+}
+
 /* Serve what it has come to. */
 static void serve(struct member *c)
 {
@@ -87,16 +117,8 @@ static void serve(struct member *c)
     handle_sync(m, &c->exit);
     c->served++;
     views_return(&m->views, c->index);
-    if (fault && views_give(&m->views, c->index, c->root, &c->fault)) {
-        const struct access access = {
-            .object = c->fault.page,
-            .point = c->served,
-            .vcpu = (uint8_t)c->index,
-            .store = c->fault.access == ACCESS_WRITE,
-        };
-        crew_pay_for_page(c, host_elapsed(m));
-        recorder_access(m->recorder, &access);
-    }
+    if (fault)
+        give_page(c);
     if (c->for_all)
         install_hook(m);
     c->arrived = c->for_all = false;

@@ -27,6 +27,7 @@ struct member {
     bool for_all;            /* what it stands at is served where all others stand */
     uint64_t served;         /* its exits so far: its sync points */
     uint64_t waits_ns;       /* since when it waits for that page */
+    uint64_t lost_token_ns;  /* when it lost the token that it has not needed since; or 0 */
     uint64_t entered_ns;     /* when it began to run */
     /* Since when something wants it to stop; 0: nothing does. */
     uint64_t wanted_ns;  /* ... a page of its */
@@ -49,7 +50,10 @@ struct crew {
     uint64_t token_since_ns; /* since when; how long it has run with it, */
     uint64_t token_used_ns;  /* and how long it has waited for pages */
     uint64_t token_waited_ns;
-    uint64_t token_random_ns; /* how long it may run with it, where that is random */
+    uint64_t token_most_ns;   /* how long it may run with it at the most, or, */
+    uint64_t token_random_ns; /* where that is random, exactly */
+    uint64_t apart_ns;        /* how long one that has lost it runs until it needs it, on average */
+    uint64_t paid_ns;         /* how long one that has it waits for pages, on average */
     uint64_t random;          /* state of the generator; 0: it is not */
     int bell;                 /* eventfd that wakes the thread that watches over all this */
     uint64_t sleeps_until;    /* that thread */
@@ -80,8 +84,13 @@ struct member *crew_next_for_token(struct crew *crew);
 uint64_t crew_pass_token(struct crew *crew, uint64_t now);
 /* How long a CPU may keep it: of its own time in the guest. */
 uint64_t crew_quantum(const struct crew *crew);
+/* Whether with a page others come back that were lost to the same CPU (vmm/lost_pages.h): not where
+ * CPUs share little; with --chaos at random. */
+bool crew_gives_back(struct crew *crew);
 /* This one gets the page that it waits for. */
 void crew_pay_for_page(struct member *c, uint64_t now);
+/* This one has come to an exit: if it needs the token again, that says how long it did without. */
+void crew_needs_token_again(struct member *c, uint64_t now);
 /* This one has run so long; it only waits, so it needs the token no more. */
 void crew_spend_token(struct member *c, uint64_t ns);
 void crew_give_up_token(struct member *c);

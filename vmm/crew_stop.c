@@ -78,6 +78,7 @@ void crew_arrive(struct member *c, const struct vcpu_exit *exit)
     assert(at);
     c->fault = (struct page_fault){(uint64_t)(at - m->vm.memory.host) / PAGE_BYTES, exit->size};
     c->root = views_root(&c->cpu->vcpu);
+    crew_needs_token_again(c, c->waits_ns);
 }
 
 static void try_later(struct member *c, bool only_waiting, uint64_t now)

@@ -34,7 +34,8 @@ static int create_owners(struct views *v, const struct vm *whole, unsigned count
     if (!v->ownership)
         return -1;
     v->tables = shared_tables_create(&whole->memory, v->ownership);
-    return v->tables ? 0 : err_set(e, STATUS_ERROR, "out of memory");
+    v->lost = lost_pages_create(whole->memory.size / PAGE_BYTES);
+    return v->tables && v->lost ? 0 : err_set(e, STATUS_ERROR, "out of memory");
 }
 
 int views_create(struct views *v, struct vm *whole, unsigned count, bool owned, struct err *e)
@@ -57,6 +58,7 @@ void views_destroy(struct views *v)
 {
     for (unsigned i = 0; i < v->count; i++)
         vm_destroy(&v->vm[i]);
+    lost_pages_destroy(v->lost);
     shared_tables_destroy(v->tables);
     ownership_destroy(v->ownership);
     *v = (struct views){.count = 0};
@@ -130,12 +132,60 @@ void views_return(struct views *v, unsigned vcpu)
                             root ? (uint64_t)(root - m->host) / PAGE_BYTES : UINT64_MAX);
 }
 
+/* The other vCPU that can write a page, which is then the only one that has it; -1: there is none.
+ */
+static int writer(const struct views *v, unsigned vcpu, uint64_t page)
+{
+    for (unsigned i = 0; i < v->count; i++)
+        if (i != vcpu && ownership_table(v->ownership, i)[page] == ACCESS_WRITE)
+            return (int)i;
+    return -1;
+}
+
 bool views_give(struct views *v, unsigned vcpu, uint64_t cr3, const struct page_fault *wanted)
 {
+    v->given[vcpu].from = -1;
     if (looks(v, cr3) && views_contended(v, vcpu, wanted))
         look_through(v, vcpu, cr3);
     if (ownership_table(v->ownership, vcpu)[wanted->page] >= wanted->access)
         return false;
+    const int from = writer(v, vcpu, wanted->page);
+    v->given[vcpu].from = from;
+    v->given[vcpu].page = wanted->page;
+    lost_pages_asked(v->lost, vcpu, wanted->page);
+    if (from >= 0)
+        lost_pages_note(v->lost, (unsigned)from, vcpu, wanted->page);
     ownership_transfer(v->ownership, vcpu, wanted);
     return true;
+}
+
+bool views_can_regain(const struct views *v, unsigned vcpu)
+{
+    const int from = v->given[vcpu].from;
+
+    return from >= 0 && lost_pages_any(v->lost, vcpu, (unsigned)from);
+}
+
+unsigned views_regain(struct views *v, unsigned vcpu, struct page_fault given[VIEWS_GIVEN_MAX])
+{
+    const uint8_t *own = ownership_table(v->ownership, vcpu);
+    uint64_t lost[LOST_PAGES_MAX];
+    unsigned count = 0;
+
+    assert(views_can_regain(v, vcpu));
+    const unsigned from = (unsigned)v->given[vcpu].from;
+    const unsigned losses = lost_pages_take(v->lost, vcpu, from, lost);
+    for (unsigned i = 0; i < losses; i++) {
+        const struct page_fault back = {lost[i], ACCESS_WRITE};
+        if (own[lost[i]] == ACCESS_NONE && writer(v, vcpu, lost[i]) == (int)from) {
+            lost_pages_guessed(v->lost, vcpu, lost[i]);
+            lost_pages_note(v->lost, from, vcpu, lost[i]);
+        } else if (own[lost[i]] != ACCESS_READ || lost[i] != v->given[vcpu].page) {
+            continue;
+        }
+        ownership_transfer(v->ownership, vcpu, &back);
+        given[count++] = back;
+    }
+    v->given[vcpu].from = -1;
+    return count;
 }

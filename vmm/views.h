@@ -1,6 +1,7 @@
 #ifndef VMM_VIEWS_H
 #define VMM_VIEWS_H
 
+#include "vmm/lost_pages.h"
 #include "vmm/shared_tables.h"
 #include "vmm/vm.h"
 
@@ -9,9 +10,14 @@
 struct views {
     struct ownership *ownership; /* NULL: everybody's memory is everybody's */
     struct shared_tables *tables;
+    struct lost_pages *lost;
     unsigned count;
     struct vm vm[MAX_VCPUS];
-    bool changing; /* the guest has made page tables of its own, and may change them */
+    struct {
+        int from; /* who could write it before; -1: nobody */
+        uint64_t page;
+    } given[MAX_VCPUS]; /* the last one of each vCPU */
+    bool changing;      /* the guest has made page tables of its own, and may change them */
 };
 
 /* `whole` must outlive them. `owned`: pages have owners; else nothing orders what the vCPUs do to
@@ -38,6 +44,16 @@ void views_return(struct views *v, unsigned vcpu);
 /* Give it that. Its root is cr3 (0: it has none). Returns whether the page has changed hands; else
  * it has the page, which is a page table, like all others. */
 bool views_give(struct views *v, unsigned vcpu, uint64_t cr3, const struct page_fault *wanted);
+
+/*
+ * Where the page that a vCPU was just given was another one's that could write it, what else that
+ * one has taken from it can come back, too, and as it was: to be written; the page itself, if it
+ * was only to be read, as well. The other one still stands. Whether there is any; and let it have
+ * all that the other one still has, *given and how many: 0 to VIEWS_GIVEN_MAX.
+ */
+#define VIEWS_GIVEN_MAX LOST_PAGES_MAX
+bool views_can_regain(const struct views *v, unsigned vcpu);
+unsigned views_regain(struct views *v, unsigned vcpu, struct page_fault given[VIEWS_GIVEN_MAX]);
 
 /* The root page table a vCPU has loaded, or 0. */
 uint64_t views_root(struct vcpu *vcpu);

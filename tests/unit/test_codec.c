@@ -134,6 +134,7 @@ static void random_event(struct event *e, const uint8_t *data)
         break;
     case EVENT_NMI:
     case EVENT_REST:
+    case EVENT_REGAIN:
         break;
     case EVENT_WINDOW:
         e->window = rnd() % 2;
@@ -188,6 +189,7 @@ static void assert_same_event(const struct event *a, const struct event *b)
         break;
     case EVENT_NMI:
     case EVENT_REST:
+    case EVENT_REGAIN:
         break;
     case EVENT_WINDOW:
         assert_int_equal(a->window, b->window);
