@@ -327,7 +327,9 @@ void event_encode(struct bytes *out, struct event_codec *codec, const struct eve
         break;
     case EVENT_NMI:
     case EVENT_REST:
+        break;
     case EVENT_REGAIN:
+        bytes_put_u8(out, event->all);
         break;
     case EVENT_WINDOW:
         bytes_put_u8(out, event->window);
@@ -388,7 +390,9 @@ bool event_decode(struct cursor *in, struct event_codec *codec, struct event *ev
         break;
     case EVENT_NMI:
     case EVENT_REST:
+        break;
     case EVENT_REGAIN:
+        event->all = cursor_u8(in) != 0;
         break;
     case EVENT_WINDOW:
         event->window = cursor_u8(in) != 0;

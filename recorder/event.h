@@ -145,7 +145,7 @@ enum event_kind {
     EVENT_NMI = 13,      /* it gets an NMI */
     EVENT_CR8 = 14,      /* its CR8 was changed by way of its local APIC */
     EVENT_REST = 15,     /* of vCPUs that run at the same time: it does not run on from here */
-    EVENT_REGAIN = 16,   /* ... with the page it has come to, others that it has lost come back */
+    EVENT_REGAIN = 16,   /* ... the page it has come to comes back as it was when it was lost */
     EVENT_LAST = EVENT_REGAIN,
 };
 
@@ -195,6 +195,7 @@ struct event {
         uint8_t cr8;
         unsigned vcpu; /* SCHEDULE: less than MAX_VCPUS */
         bool window;
+        bool all; /* REGAIN: and so do others that were lost with it */
         struct dma_transfer dma;
         struct gp_hook hook;
         struct landmark landmark;

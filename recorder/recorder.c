@@ -308,9 +308,9 @@ void recorder_rest(struct recorder *r)
         put_event(r, &event);
 }
 
-void recorder_regain(struct recorder *r)
+void recorder_regain(struct recorder *r, bool all)
 {
-    struct event event = {.kind = EVENT_REGAIN};
+    struct event event = {.kind = EVENT_REGAIN, .all = all};
 
     if (r)
         put_event(r, &event);

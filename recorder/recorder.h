@@ -89,8 +89,8 @@ void recorder_forced(struct recorder *r, const struct landmark *landmark);
 void recorder_forced_ahead(struct recorder *r, unsigned vcpu, const struct landmark *landmark);
 /* The one whose turn it is does not run on at its end. */
 void recorder_rest(struct recorder *r);
-/* With the page that it has come to, it gets back others (views_regain()). */
-void recorder_regain(struct recorder *r);
+/* The page that it has come to comes back as it was, and with `all` others, too (views_regain()). */
+void recorder_regain(struct recorder *r, bool all);
 /* The recording ends while this one runs. */
 void recorder_endless(struct recorder *r, unsigned vcpu);
 

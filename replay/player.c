@@ -433,7 +433,7 @@ int player_apply(struct player *p, const struct event *event, struct err *e)
         p->cpu->rests = true;
         return 0;
     case EVENT_REGAIN:
-        return player_crew_regain(p, e);
+        return player_crew_regain(p, event->all, e);
     case EVENT_NMI:
         vcpu_inject_nmi(&p->cpu->vcpu);
         return 0;

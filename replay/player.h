@@ -68,7 +68,7 @@ struct player_cpu {
     uint64_t syncs;        /* its own sync points so far */
     uint64_t known_syncs;  /* ... and in the recording, if that was cut short */
     bool rests;            /* it does not run before its next turn */
-    bool may_regain;       /* it was given a page in this turn, and has lost others with it */
+    bool may_regain;       /* it was given a page in this turn */
     bool runs;             /* on its thread (player_threads.c), or will when that comes to it */
     bool waits;            /* it has come to an exit, and waits for its next turn */
     struct vcpu_exit exit; /* that one */

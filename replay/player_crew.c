@@ -145,7 +145,7 @@ static int begin_turn(struct player *p, struct err *e)
 {
     struct player_cpu *cpu = p->cpu;
     const struct guest_memory *m = &p->vm.memory;
-    struct page_fault fault = {0};
+    struct page_fault fault = {0}, given[VIEWS_GIVEN_MAX];
 
     cpu->rests = cpu->may_regain = false;
     if (cpu->waits && cpu->exit.kind == EXIT_FAULT) {
@@ -164,19 +164,19 @@ static int begin_turn(struct player *p, struct err *e)
         return -1;
     views_return(&p->views, cpu->vcpu.index);
     if (p->status == PLAYER_RUNNING && cpu->exit.kind == EXIT_FAULT)
-        cpu->may_regain = views_give(&p->views, cpu->vcpu.index, views_root(&cpu->vcpu), &fault) &&
-                          views_can_regain(&p->views, cpu->vcpu.index);
+        cpu->may_regain =
+            views_give(&p->views, cpu->vcpu.index, views_root(&cpu->vcpu), &fault, given) > 0;
     return 0;
 }
 
-int player_crew_regain(struct player *p, struct err *e)
+int player_crew_regain(struct player *p, bool all, struct err *e)
 {
     struct page_fault given[VIEWS_GIVEN_MAX];
 
-    if (!p->cpu->may_regain)
+    if (!p->cpu->may_regain || !views_can_regain(&p->views, p->cpu->vcpu.index, all))
         return player_bad(p, e, "pages come back to a CPU that has lost none");
     p->cpu->may_regain = false;
-    views_regain(&p->views, p->cpu->vcpu.index, given);
+    views_regain(&p->views, p->cpu->vcpu.index, all, given);
     return 0;
 }
 

@@ -26,8 +26,8 @@ int player_crew_open(struct player *p, struct err *e);
 int player_crew_run(struct player *p, uint64_t until, struct err *e);
 /* A part of that: what is next on the timeline, of the vCPU whose turn it is. */
 int player_crew_step(struct player *p, uint64_t until, struct err *e);
-/* With the page that it has come to, the vCPU whose turn it is gets back others. */
-int player_crew_regain(struct player *p, struct err *e);
+/* The page that the vCPU whose turn it is has come to comes back as it was, or all do. */
+int player_crew_regain(struct player *p, bool all, struct err *e);
 /* player_crew_run() where vCPUs run at the same time, each on a thread of its own. */
 int player_threads_run(struct player *p, uint64_t until, struct err *e);
 /*

@@ -18,7 +18,7 @@ one() {
     local -a turns=()
     local script=parallel says='parallel: 1 rounds done, 0 failures'
     [ "$2" = 0 ] || turns=(--chaos "$2")
-    [ "${SMP:-uni}" = uni ] || turns+=(--smp crew --slow 50)
+    [ "${SMP:-uni}" = uni ] || turns+=(--smp crew --slow 10)
     [ "${SMP:-uni}" = uni ] || script=hello says='hello ended with status 0'
     rm -f run.* verify.*
     bounded "$limit" "$DITTO" run --json -o run.ditto --cpus "$1" "${turns[@]}" \

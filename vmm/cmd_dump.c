@@ -95,7 +95,7 @@ static void event_format(const struct event *event, char *text, size_t size)
         snprintf(text, size, "it rests");
         break;
     case EVENT_REGAIN:
-        snprintf(text, size, "lost pages come back");
+        snprintf(text, size, event->all ? "lost pages come back" : "the page comes back to be written");
         break;
     case EVENT_CR8:
         snprintf(text, size, "CR8 becomes %u", event->cr8);

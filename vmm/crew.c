@@ -78,32 +78,34 @@ static void begin_turn(struct member *c)
     c->rests = false;
 }
 
-static void note_access(struct member *c, const struct page_fault *given)
+static void note_accesses(struct member *c, const struct page_fault *given, unsigned count)
 {
-    const struct access access = {
-        .object = given->page,
-        .point = c->served,
-        .vcpu = (uint8_t)c->index,
-        .store = given->access == ACCESS_WRITE,
-    };
-
-    recorder_access(c->crew->machine->recorder, &access);
+    for (unsigned i = 0; i < count; i++) {
+        const struct access access = {
+            .object = given[i].page,
+            .point = c->served,
+            .vcpu = (uint8_t)c->index,
+            .store = given[i].access == ACCESS_WRITE,
+        };
+        recorder_access(c->crew->machine->recorder, &access);
+    }
 }
 
 /* It gets the page that it has come to. */
 static void give_page(struct member *c)
 {
     struct machine *m = c->crew->machine;
-    struct page_fault back[VIEWS_GIVEN_MAX];
+    struct page_fault given[VIEWS_GIVEN_MAX];
+    const unsigned count = views_give(&m->views, c->index, c->root, &c->fault, given);
 
-    if (!views_give(&m->views, c->index, c->root, &c->fault))
+    if (!count)
         return;
-    note_access(c, &c->fault);
-    if (views_can_regain(&m->views, c->index) && crew_gives_back(c->crew)) {
-        recorder_regain(m->recorder);
-        const unsigned count = views_regain(&m->views, c->index, back);
-        for (unsigned i = 0; i < count; i++)
-            note_access(c, &back[i]);
+    note_accesses(c, given, count);
+    const enum crew_return what = crew_what_comes_back(c->crew);
+    const bool all = what == RETURN_ALL;
+    if (what != RETURN_NOTHING && views_can_regain(&m->views, c->index, all)) {
+        recorder_regain(m->recorder, all);
+        note_accesses(c, given, views_regain(&m->views, c->index, all, given));
     }
     crew_pay_for_page(c, host_elapsed(m));
 }

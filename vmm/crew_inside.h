@@ -84,9 +84,11 @@ struct member *crew_next_for_token(struct crew *crew);
 uint64_t crew_pass_token(struct crew *crew, uint64_t now);
 /* How long a CPU may keep it: of its own time in the guest. */
 uint64_t crew_quantum(const struct crew *crew);
-/* Whether with a page others come back that were lost to the same CPU (vmm/lost_pages.h): not where
- * CPUs share little; with --chaos at random. */
-bool crew_gives_back(struct crew *crew);
+/* What comes back with a page that was lost to another CPU (vmm/lost_pages.h): the right to write
+ * it, and where CPUs do not share little, all that was lost to that one. With --chaos it is random.
+ */
+enum crew_return { RETURN_NOTHING, RETURN_AS_IT_WAS, RETURN_ALL };
+enum crew_return crew_what_comes_back(struct crew *crew);
 /* This one gets the page that it waits for. */
 void crew_pay_for_page(struct member *c, uint64_t now);
 /* This one has come to an exit: if it needs the token again, that says how long it did without. */

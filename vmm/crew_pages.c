@@ -61,9 +61,11 @@ static bool share_little(const struct crew *crew)
     return crew->apart_ns > APART_SHARE * crew->paid_ns;
 }
 
-bool crew_gives_back(struct crew *crew)
+enum crew_return crew_what_comes_back(struct crew *crew)
 {
-    return crew->random ? random_next(&crew->random) % 2 : !share_little(crew);
+    if (crew->random)
+        return random_next(&crew->random) % (RETURN_ALL + 1);
+    return share_little(crew) ? RETURN_AS_IT_WAS : RETURN_ALL;
 }
 
 uint64_t crew_quantum(const struct crew *crew)

@@ -61,6 +61,16 @@ void lost_pages_guessed(struct lost_pages *l, unsigned vcpu, uint64_t page)
         ++*count;
 }
 
+bool lost_pages_has(const struct lost_pages *l, unsigned loser, unsigned winner, uint64_t page)
+{
+    const struct lost_list *list = &l->list[loser][winner];
+
+    for (unsigned i = 0; i < list->count; i++)
+        if (list->page[i] == page)
+            return true;
+    return false;
+}
+
 void lost_pages_note(struct lost_pages *l, unsigned loser, unsigned winner, uint64_t page)
 {
     struct lost_list *list = &l->list[loser][winner];
@@ -68,9 +78,8 @@ void lost_pages_note(struct lost_pages *l, unsigned loser, unsigned winner, uint
     assert(winner < MAX_VCPUS && loser != winner);
     if (*guesses(l, loser, page) == GUESSES_MAX)
         return;
-    for (unsigned i = 0; i < list->count; i++)
-        if (list->page[i] == page)
-            return;
+    if (lost_pages_has(l, loser, winner, page))
+        return;
     if (list->count == LOST_PAGES_MAX)
         memmove(list->page, list->page + 1, --list->count * sizeof page);
     list->page[list->count++] = page;

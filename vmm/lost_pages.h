@@ -34,8 +34,9 @@ void lost_pages_asked(struct lost_pages *l, unsigned vcpu, uint64_t page);
  */
 void lost_pages_note(struct lost_pages *l, unsigned loser, unsigned winner, uint64_t page);
 
-/* Whether there are any, and which: those that `winner` has taken, whether or not it still has
- * them. Taken, they are not lost any more. Returns how many. */
+/* Whether that one is among them, or any is; and which: those that `winner` has taken, whether or
+ * not it still has them. Taken, they are not lost any more. Returns how many. */
+bool lost_pages_has(const struct lost_pages *l, unsigned loser, unsigned winner, uint64_t page);
 bool lost_pages_any(const struct lost_pages *l, unsigned loser, unsigned winner);
 unsigned lost_pages_take(struct lost_pages *l, unsigned loser, unsigned winner,
                          uint64_t page[LOST_PAGES_MAX]);

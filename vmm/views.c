@@ -34,7 +34,8 @@ static int create_owners(struct views *v, const struct vm *whole, unsigned count
     if (!v->ownership)
         return -1;
     v->tables = shared_tables_create(&whole->memory, v->ownership);
-    v->lost = lost_pages_create(whole->memory.size / PAGE_BYTES);
+    v->pages = whole->memory.size / PAGE_BYTES;
+    v->lost = lost_pages_create(v->pages);
     return v->tables && v->lost ? 0 : err_set(e, STATUS_ERROR, "out of memory");
 }
 
@@ -142,50 +143,96 @@ static int writer(const struct views *v, unsigned vcpu, uint64_t page)
     return -1;
 }
 
-bool views_give(struct views *v, unsigned vcpu, uint64_t cr3, const struct page_fault *wanted)
+static bool nobody_has(const struct views *v, uint64_t page)
 {
+    for (unsigned i = 0; i < v->count; i++)
+        if (ownership_table(v->ownership, i)[page])
+            return false;
+    return true;
+}
+
+/* A page that nobody has: how many, from it on, the vCPU gets. It has them to be written: of those
+ * that are read first, three of four are written next (a boot of Debian). */
+static unsigned window_of(struct views *v, unsigned vcpu, uint64_t page)
+{
+    struct views_window *w = &v->window[vcpu];
+    unsigned count = 1;
+
+    w->size = page == w->next && w->size ? 2 * w->size : 1;
+    if (w->size > VIEWS_GIVEN_MAX)
+        w->size = VIEWS_GIVEN_MAX;
+    while (count < w->size && page + count < v->pages && nobody_has(v, page + count))
+        count++;
+    w->next = page + count;
+    return count;
+}
+
+unsigned views_give(struct views *v, unsigned vcpu, uint64_t cr3, const struct page_fault *wanted,
+                    struct page_fault given[VIEWS_GIVEN_MAX])
+{
+    unsigned count = 1;
+
     v->given[vcpu].from = -1;
     if (looks(v, cr3) && views_contended(v, vcpu, wanted))
         look_through(v, vcpu, cr3);
     if (ownership_table(v->ownership, vcpu)[wanted->page] >= wanted->access)
-        return false;
+        return 0;
     const int from = writer(v, vcpu, wanted->page);
     v->given[vcpu].from = from;
     v->given[vcpu].page = wanted->page;
     lost_pages_asked(v->lost, vcpu, wanted->page);
     if (from >= 0)
         lost_pages_note(v->lost, (unsigned)from, vcpu, wanted->page);
-    ownership_transfer(v->ownership, vcpu, wanted);
-    return true;
+    given[0] = *wanted;
+    if (nobody_has(v, wanted->page)) {
+        count = window_of(v, vcpu, wanted->page);
+        for (unsigned i = 0; i < count; i++)
+            given[i] = (struct page_fault){wanted->page + i, ACCESS_WRITE};
+    }
+    for (unsigned i = 0; i < count; i++)
+        ownership_transfer(v->ownership, vcpu, &given[i]);
+    return count;
 }
 
-bool views_can_regain(const struct views *v, unsigned vcpu)
+/* Whether the page that it was given last was lost to who had it, and is one that it can only read.
+ */
+static bool may_write_again(const struct views *v, unsigned vcpu)
+{
+    const int from = v->given[vcpu].from;
+    const uint64_t page = v->given[vcpu].page;
+
+    return from >= 0 && ownership_table(v->ownership, vcpu)[page] == ACCESS_READ &&
+           lost_pages_has(v->lost, vcpu, (unsigned)from, page);
+}
+
+bool views_can_regain(const struct views *v, unsigned vcpu, bool all)
 {
     const int from = v->given[vcpu].from;
 
-    return from >= 0 && lost_pages_any(v->lost, vcpu, (unsigned)from);
+    return all ? from >= 0 && lost_pages_any(v->lost, vcpu, (unsigned)from)
+               : may_write_again(v, vcpu);
 }
 
-unsigned views_regain(struct views *v, unsigned vcpu, struct page_fault given[VIEWS_GIVEN_MAX])
+unsigned views_regain(struct views *v, unsigned vcpu, bool all,
+                      struct page_fault given[VIEWS_GIVEN_MAX])
 {
-    const uint8_t *own = ownership_table(v->ownership, vcpu);
+    const unsigned from = (unsigned)v->given[vcpu].from;
     uint64_t lost[LOST_PAGES_MAX];
     unsigned count = 0;
 
-    assert(views_can_regain(v, vcpu));
-    const unsigned from = (unsigned)v->given[vcpu].from;
-    const unsigned losses = lost_pages_take(v->lost, vcpu, from, lost);
+    assert(views_can_regain(v, vcpu, all));
+    if (may_write_again(v, vcpu))
+        given[count++] = (struct page_fault){v->given[vcpu].page, ACCESS_WRITE};
+    const unsigned losses = all ? lost_pages_take(v->lost, vcpu, from, lost) : 0;
     for (unsigned i = 0; i < losses; i++) {
-        const struct page_fault back = {lost[i], ACCESS_WRITE};
-        if (own[lost[i]] == ACCESS_NONE && writer(v, vcpu, lost[i]) == (int)from) {
-            lost_pages_guessed(v->lost, vcpu, lost[i]);
-            lost_pages_note(v->lost, from, vcpu, lost[i]);
-        } else if (own[lost[i]] != ACCESS_READ || lost[i] != v->given[vcpu].page) {
+        if (ownership_table(v->ownership, vcpu)[lost[i]] || writer(v, vcpu, lost[i]) != (int)from)
             continue;
-        }
-        ownership_transfer(v->ownership, vcpu, &back);
-        given[count++] = back;
+        lost_pages_guessed(v->lost, vcpu, lost[i]);
+        lost_pages_note(v->lost, from, vcpu, lost[i]);
+        given[count++] = (struct page_fault){lost[i], ACCESS_WRITE};
     }
+    for (unsigned i = 0; i < count; i++)
+        ownership_transfer(v->ownership, vcpu, &given[i]);
     v->given[vcpu].from = -1;
     return count;
 }

@@ -13,6 +13,11 @@ struct views {
     struct lost_pages *lost;
     unsigned count;
     struct vm vm[MAX_VCPUS];
+    uint64_t pages; /* of the machine */
+    struct views_window {
+        uint64_t next; /* behind the pages that nobody had and it got last, */
+        unsigned size; /* so many at once */
+    } window[MAX_VCPUS];
     struct {
         int from; /* who could write it before; -1: nobody */
         uint64_t page;
@@ -41,19 +46,25 @@ bool views_conflict(const struct views *v, unsigned vcpu, unsigned other, uint64
 /* A vCPU stands at a sync point: take back the tables that were lent to it (vmm/ownership.h). */
 void views_return(struct views *v, unsigned vcpu);
 
-/* Give it that. Its root is cr3 (0: it has none). Returns whether the page has changed hands; else
- * it has the page, which is a page table, like all others. */
-bool views_give(struct views *v, unsigned vcpu, uint64_t cr3, const struct page_fault *wanted);
-
 /*
- * Where the page that a vCPU was just given was another one's that could write it, what else that
- * one has taken from it can come back, too, and as it was: to be written; the page itself, if it
- * was only to be read, as well. The other one still stands. Whether there is any; and let it have
- * all that the other one still has, *given and how many: 0 to VIEWS_GIVEN_MAX.
+ * Give it that. A page that nobody has it gets to be written; and where it takes such pages one
+ * after another, some that follow, up to twice as many each time, as memory is cleared that way.
+ * Its root is cr3 (0: it has none). Returns how many pages have changed hands, the wanted one
+ * first; 0: it has the page, which is a page table, like all others.
  */
 #define VIEWS_GIVEN_MAX LOST_PAGES_MAX
-bool views_can_regain(const struct views *v, unsigned vcpu);
-unsigned views_regain(struct views *v, unsigned vcpu, struct page_fault given[VIEWS_GIVEN_MAX]);
+unsigned views_give(struct views *v, unsigned vcpu, uint64_t cr3, const struct page_fault *wanted,
+                    struct page_fault given[VIEWS_GIVEN_MAX]);
+
+/*
+ * Where the page that a vCPU was just given was another one's that could write it, and had taken it
+ * from this one, it can come back as it was, to be written, even if it is only to be read now; and
+ * with it `all` that the other one has taken and still has. The other one still stands. Whether
+ * there is anything to come back; and what then does, *given and how many: 0 to VIEWS_GIVEN_MAX.
+ */
+bool views_can_regain(const struct views *v, unsigned vcpu, bool all);
+unsigned views_regain(struct views *v, unsigned vcpu, bool all,
+                      struct page_fault given[VIEWS_GIVEN_MAX]);
 
 /* The root page table a vCPU has loaded, or 0. */
 uint64_t views_root(struct vcpu *vcpu);

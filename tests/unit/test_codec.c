@@ -134,7 +134,9 @@ static void random_event(struct event *e, const uint8_t *data)
         break;
     case EVENT_NMI:
     case EVENT_REST:
+        break;
     case EVENT_REGAIN:
+        e->all = rnd() % 2;
         break;
     case EVENT_WINDOW:
         e->window = rnd() % 2;
@@ -189,7 +191,9 @@ static void assert_same_event(const struct event *a, const struct event *b)
         break;
     case EVENT_NMI:
     case EVENT_REST:
+        break;
     case EVENT_REGAIN:
+        assert_int_equal(a->all, b->all);
         break;
     case EVENT_WINDOW:
         assert_int_equal(a->window, b->window);

@@ -127,7 +127,7 @@ static void test_quantum_where_little_is_shared(void **state)
         now += 20 * MS; /* until the other one needs it again */
     }
     assert_int_equal(crew_quantum(&crew), 1 * MS);
-    assert_false(crew_gives_back(&crew));
+    assert_int_equal(crew_what_comes_back(&crew), RETURN_AS_IT_WAS);
 
     /* Where it needs it again at once, they are. */
     for (unsigned change = 1; change <= 16; change++) {
@@ -140,7 +140,7 @@ static void test_quantum_where_little_is_shared(void **state)
         run(next, now);
     }
     assert_int_equal(crew_quantum(&crew), 60 * MS);
-    assert_true(crew_gives_back(&crew));
+    assert_int_equal(crew_what_comes_back(&crew), RETURN_ALL);
 }
 
 static void test_only_its_holder_pays(void **state)
