@@ -192,6 +192,11 @@ static uint64_t next_due(const struct check *c, unsigned vcpu)
     return points < UINT64_MAX - c->now ? c->now + points : UINT64_MAX - 1;
 }
 
+static bool is_together(const struct access *before, const struct access *a)
+{
+    return before->vcpu == a->vcpu && before->point == a->point;
+}
+
 /* What the slowest vCPU takes alone. */
 static uint64_t points_alone(const struct check *c)
 {
@@ -200,13 +205,27 @@ static uint64_t points_alone(const struct check *c)
 
     for (uint32_t i = 0; i < c->list->count; i++) {
         const struct access *a = &c->list->at[i];
-        const uint64_t points = before[a->vcpu] ? points_between(c, before[a->vcpu], i) : 1;
+        const struct access *last = before[a->vcpu];
+        const uint64_t points = !last ? 1 : is_together(last, a) ? 0 : points_between(c, last, i);
         own[a->vcpu] = points < UINT64_MAX - own[a->vcpu] ? own[a->vcpu] + points : UINT64_MAX;
         before[a->vcpu] = a;
         if (own[a->vcpu] > most)
             most = own[a->vcpu];
     }
     return most;
+}
+
+/* The vCPU's next access, and those that are together with it as far as they may be. */
+static int go_on_together(struct check *c, unsigned vcpu, struct err *e)
+{
+    const struct access *first = next_of(c, vcpu);
+    int rc;
+
+    do
+        rc = go_on(c, vcpu, e);
+    while (rc > 0 && !has_ended(c, vcpu) && is_together(first, next_of(c, vcpu)) &&
+           (rc = may(c, vcpu, e)) > 0);
+    return rc;
 }
 
 /* At c->now, each vCPU whose next access is due does it if it may; then go to when something can
@@ -228,7 +247,7 @@ static int tick(struct check *c, struct err *e)
             later = c->due[vcpus[i]];
     }
     for (unsigned i = 0; i < going; i++) {
-        if (go_on(c, goes[i], e) < 0)
+        if (go_on_together(c, goes[i], e) < 0)
             return -1;
         c->due[goes[i]] = next_due(c, goes[i]);
     }

@@ -29,10 +29,10 @@ int order_check(const struct order_encoder *encoder, const struct order_log *log
 /*
  * How long a replay takes in which vCPUs wait for nothing but each other's accesses, by the time
  * the slowest vCPU takes alone: 1 is the least. Time is in points (recorder/access.h): from one
- * access to its next a vCPU takes as many as in the list, at least one, and behind another's access
- * it comes a point later. Not 0 as a pace has each of these times changed at random, to anything up
- * to twice as much, since a replay is slower in some places and faster in others; the same for
- * every log. Errors as above.
+ * access to its next a vCPU takes as many as in the list, none where both are at the same point,
+ * and behind another's access it comes a point later. Not 0 as a pace has each of these times
+ * changed at random, to anything up to twice as much, since a replay is slower in some places and
+ * faster in others; the same for every log. Errors as above.
  */
 int order_time(const struct order_encoder *encoder, const struct order_log *log,
                const struct access_list *list, uint64_t pace, double *time, struct err *e);

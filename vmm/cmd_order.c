@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "recorder/access_batch.h"
 #include "recorder/access_text.h"
 #include "recorder/order.h"
 #include "recorder/order_check.h"
@@ -53,6 +54,8 @@ static int read_recording(struct access_list *list, const char *path, struct err
                      cpus == 1 ? "%s has one CPU: there is no order between CPUs"
                                : "%s holds no accesses to shared memory: its CPUs took turns",
                      path);
+    if (rc == 0)
+        access_list_sort_batches(list);
     json_decref(description);
     recording_close(r);
     return rc;
