@@ -93,10 +93,11 @@ if [ "${1:-}" = --inside ]; then
     number=0
     if [ -n "$tap" ]; then
         echo "1..$(($# * rounds))"
-        for _ in $(seq "$rounds"); do
+        for turn in $(seq "$rounds"); do
+            place=0
             for program; do
                 read -ra cpus <<<"${CPUS:-$(setting "$program" cpus 2)}"
-                round "$program" "${cpus[$((number % ${#cpus[@]}))]}"
+                round "$program" "${cpus[$(((turn + place++) % ${#cpus[@]}))]}"
             done
         done
         exit
