@@ -3,8 +3,8 @@
 
 #include "replay/player.h"
 
-/* Inside of the player: player.c, player_crew.c, player_threads.c, player_step.c and player_mark.c.
- */
+/* Inside of the player: player.c, player_open.c, player_crew.c, player_threads.c, player_step.c and
+ * player_mark.c. */
 
 /* Have the next event in p->next, if there is one (p->has_next). */
 int player_fetch(struct player *p, struct err *e);
