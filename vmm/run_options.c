@@ -49,7 +49,7 @@ const char run_help[] =
     "      --smp MODE         how several CPUs are recorded: uni (default), they take turns on "
     "one\n"
     "                         thread; crew, they run at the same time (slow for an operating\n"
-    "                         system, which wants --slow 50); loose, the same, but nothing "
+    "                         system, which wants --slow 10); loose, the same, but nothing "
     "orders\n"
     "                         what they do to memory, and it cannot be recorded\n"
     "      --chaos SEED       with several CPUs, random turns, so that races show sooner; with "
