@@ -17,6 +17,11 @@ static inline void bitmap_set(uint64_t *bitmap, uint64_t bit)
     bitmap[bit / 64] |= 1ull << bit % 64;
 }
 
+static inline bool bitmap_has(const uint64_t *bitmap, uint64_t bit)
+{
+    return bitmap[bit / 64] >> bit % 64 & 1;
+}
+
 /* The next bit from *bit on, of so many words, that is set; false: none. */
 static inline bool bitmap_next(const uint64_t *bitmap, size_t words, uint64_t *bit)
 {

@@ -34,96 +34,105 @@ bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct transl
 /* As many tables as are read for one page: those of some 2 GiB. */
 #define FIND_TABLES 1024
 
-/* Whoever looks for something in user space: is shown each page of it, of `size` bytes at gpa, and
- * returns whether that is enough. */
+/* What is looked for, with these bits in each entry on the way, and in how many more tables. */
 struct seeker {
-    bool (*shown)(struct seeker *s, uint64_t va, uint64_t gpa, uint64_t size);
-    unsigned budget; /* tables */
+    uint64_t gpa, va, bits;
+    unsigned budget;
 };
 
+/* Below entries `first` to `last` - 1 of a table that translates addresses from `base` on. */
 static bool seek_below(const struct guest_memory *m, struct seeker *s, uint64_t table,
-                       unsigned shift, uint64_t base)
+                       unsigned shift, uint64_t base, unsigned first, unsigned last)
 {
     const uint64_t *entry = guest_memory_at(m, table, PAGE_BYTES), size = 1ull << shift;
 
     if (!entry || !s->budget)
         return false;
     --s->budget;
-    /* Of the root, the user's half. */
-    for (unsigned i = 0; i < (shift == 39 ? 256u : 512u); i++) {
+    for (unsigned i = first; i < last; i++) {
         const uint64_t va = base + i * size, to = entry[i] & PTE_ADDRESS;
-        if ((entry[i] & (PTE_PRESENT | PTE_USER)) != (PTE_PRESENT | PTE_USER))
+        if ((entry[i] & s->bits) != s->bits)
             continue;
-        if (shift == 12 || (shift < 39 && (entry[i] & PTE_LARGE))
-                ? s->shown(s, va, to & ~(size - 1), size)
-                : seek_below(m, s, to, shift - 9, va))
+        if (shift > 12 && (shift == 39 || !(entry[i] & PTE_LARGE))) {
+            if (seek_below(m, s, to, shift - 9, va, 0, 512))
+                return true;
+        } else if (s->gpa - (to & ~(size - 1)) < size) {
+            s->va = va + (s->gpa - (to & ~(size - 1)));
             return true;
+        }
     }
     return false;
 }
 
-struct seeker_of_gpa {
-    struct seeker seeker;
-    uint64_t gpa, va;
-};
-
-static bool is_at(struct seeker *seeker, uint64_t va, uint64_t gpa, uint64_t size)
+bool walk_find(const struct guest_memory *m, uint64_t cr3, unsigned cpl, uint64_t gpa, uint64_t *va)
 {
-    struct seeker_of_gpa *s = (struct seeker_of_gpa *)seeker;
+    struct seeker s = {.gpa = gpa, .bits = PTE_PRESENT, .budget = FIND_TABLES};
+    bool found;
 
-    if (s->gpa - gpa >= size)
-        return false;
-    s->va = va + (s->gpa - gpa);
-    return true;
-}
-
-bool walk_find_user(const struct guest_memory *m, uint64_t cr3, uint64_t gpa, uint64_t *va)
-{
-    struct seeker_of_gpa s = {.seeker = {is_at, FIND_TABLES}, .gpa = gpa};
-    const bool found = seek_below(m, &s.seeker, cr3 & PTE_ADDRESS, 39, 0);
-
+    if (cpl == 3) {
+        s.bits |= PTE_USER;
+        found = seek_below(m, &s, cr3 & PTE_ADDRESS, 39, 0, 0, 256);
+    } else {
+        found = seek_below(m, &s, cr3 & PTE_ADDRESS, 39, 0xffffull << 48, 256, 512) ||
+                seek_below(m, &s, cr3 & PTE_ADDRESS, 39, 0, 0, 256);
+    }
     *va = s.va;
     return found;
 }
 
-struct seeker_of_data {
-    struct seeker seeker;
+/* Pages that may be tables, and which are. */
+struct table_seeker {
     const struct guest_memory *memory;
     const uint32_t *page;
-    unsigned count, left;
-    bool *is_data;
+    unsigned count, budget;
+    bool *is_table;
 };
 
-static bool is_of_these(struct seeker *seeker, uint64_t va, uint64_t gpa, uint64_t size)
+static void note_table(struct table_seeker *s, const void *table)
 {
-    struct seeker_of_data *s = (struct seeker_of_data *)seeker;
-    unsigned first = 0, last = s->count; /* the first page that does not lie before it */
+    const uint64_t page = (uint64_t)((const uint8_t *)table - s->memory->host) / PAGE_BYTES;
+    unsigned first = 0, last = s->count; /* the first that does not lie before it */
 
-    (void)va;
     while (first < last) {
         const unsigned middle = (first + last) / 2;
-        if (guest_memory_gpa(s->memory, (uint64_t)s->page[middle] * PAGE_BYTES) < gpa)
+        if (s->page[middle] < page)
             first = middle + 1;
         else
             last = middle;
     }
-    for (; first < s->count; first++) {
-        if (guest_memory_gpa(s->memory, (uint64_t)s->page[first] * PAGE_BYTES) - gpa >= size)
-            break;
-        s->left -= !s->is_data[first];
-        s->is_data[first] = true;
-    }
-    return !s->left;
+    if (first < s->count && s->page[first] == page)
+        s->is_table[first] = true;
 }
 
-void walk_find_data(const struct guest_memory *m, uint64_t cr3, const uint32_t *page,
-                    unsigned count, bool *is_data)
+/* A table whose entries cover 1 << shift bytes each, and those that its entries lead to. */
+static void seek_tables(struct table_seeker *s, uint64_t table, unsigned shift)
 {
-    struct seeker_of_data s = {{is_of_these, FIND_TABLES}, m, page, count, count, is_data};
+    const uint64_t *entry = guest_memory_any(s->memory, table, PAGE_BYTES);
 
-    memset(is_data, 0, count * sizeof *is_data);
-    if (count)
-        seek_below(m, &s.seeker, cr3 & PTE_ADDRESS, 39, 0);
+    if (!entry || !s->budget)
+        return;
+    --s->budget;
+    note_table(s, entry);
+    for (unsigned i = 0; i < 512 && shift > 12; i++) {
+        const uint64_t now = __atomic_load_n(&entry[i], __ATOMIC_RELAXED);
+        if ((now & PTE_PRESENT) && (shift == 39 || !(now & PTE_LARGE)))
+            seek_tables(s, now & PTE_ADDRESS, shift - 9);
+    }
+}
+
+bool walk_find_tables(const struct guest_memory *m, const uint64_t *cr3, unsigned roots,
+                      const uint32_t *page, unsigned count, bool *is_table)
+{
+    struct table_seeker s = {m, page, count, 0, is_table};
+
+    memset(is_table, 0, count * sizeof *is_table);
+    for (unsigned i = 0; i < roots && count; i++) {
+        s.budget = FIND_TABLES;
+        seek_tables(&s, cr3[i] & PTE_ADDRESS, 39);
+        if (!s.budget)
+            return false;
+    }
+    return true;
 }
 
 /* Whether entries from `first` on of a table whose entries cover 1 << shift bytes lead there. */

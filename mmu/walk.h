@@ -30,19 +30,23 @@ struct translation {
 /* Translate va under the page table root cr3. False when it is not canonical or not mapped. */
 bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct translation *out);
 
-/* The lowest address at which user code has this GPA. Reads page tables up to there, but not more
- * than those of some 2 GiB: false then, too. */
-bool walk_find_user(const struct guest_memory *m, uint64_t cr3, uint64_t gpa, uint64_t *va);
+/* The lowest address at which code at this CPL has this GPA; at CPL0 the lowest of the upper half,
+ * if it is there. Reads page tables up to there, but not more than those of some 2 GiB: false then,
+ * too. */
+bool walk_find(const struct guest_memory *m, uint64_t cr3, unsigned cpl, uint64_t gpa,
+               uint64_t *va);
 
 /*
- * Which of these pages, ascending numbers in m->host, user code has under this root: those are
- * data, whatever they look like. Looks where walk_find_user() does.
+ * Which of these pages, ascending numbers in m->host, are page tables under these roots, or roots.
+ * Reads the tables there are, whoever owns them, also while they change. False: a root has 1,024
+ * tables or more, and not all of them were looked at.
  */
-void walk_find_data(const struct guest_memory *m, uint64_t cr3, const uint32_t *page,
-                    unsigned count, bool *is_data);
+bool walk_find_tables(const struct guest_memory *m, const uint64_t *cr3, unsigned roots,
+                      const uint32_t *page, unsigned count, bool *is_table);
 
 /* Whether that page is a page table, but the root, by which addresses of the upper half are
- * translated. Reads the tables there are, up to 1,024, whoever owns them, also while they change. */
+ * translated. Reads the tables there are, up to 1,024, whoever owns them, also while they change.
+ */
 bool walk_is_kernel_table(const struct guest_memory *m, uint64_t cr3, uint64_t gpa);
 
 /* Set the Accessed bits as the CPU does when it uses va; nothing when it is not mapped. */

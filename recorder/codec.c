@@ -141,8 +141,10 @@ static void segment_decode(struct cursor *in, struct kvm_segment *s)
 static void pages_encode(struct bytes *out, const struct landmark *l)
 {
     bytes_put_varint(out, l->pages);
-    for (unsigned i = 0; i < l->pages; i++)
-        bytes_put_varint(out, l->page[i] - (i ? l->page[i - 1] : 0));
+    for (unsigned i = 0; i < l->pages; i++) {
+        const uint64_t step = l->page[i] - (i ? l->page[i - 1] : 0);
+        bytes_put_varint(out, step << 1 | bitmap_has(l->tables, i));
+    }
     bytes_put_u64(out, l->pages_digest);
 }
 
@@ -155,7 +157,10 @@ static void pages_decode(struct cursor *in, struct landmark *l)
     else
         l->pages = (unsigned)pages;
     for (unsigned i = 0; i < l->pages && !in->bad; i++) {
-        const uint64_t step = cursor_varint(in), page = (i ? l->page[i - 1] : 0) + step;
+        const uint64_t got = cursor_varint(in), step = got >> 1;
+        const uint64_t page = (i ? l->page[i - 1] : 0) + step;
+        if (got & 1)
+            bitmap_set(l->tables, i);
         if ((i && !step) || step > UINT32_MAX || page > UINT32_MAX)
             in->bad = true;
         l->page[i] = (uint32_t)page;

@@ -105,10 +105,11 @@ struct landmark {
     /* All pages that may have been written since the sync point before, in ascending order and
      * counted in guest_memory.host, and a digest of what is in them: where these and the registers
      * are equal, so is the whole machine. Not exact, and no pages: they are not known, or too many.
-     */
+     * Of those that are page tables (one bit each), Accessed and Dirty bits do not count. */
     bool exact;
     unsigned pages;
     uint32_t page[LANDMARK_PAGES];
+    uint64_t tables[LANDMARK_PAGES / 64];
     uint64_t pages_digest;
     /* Conditional branches retired since the sync point before, if the clock counted them. */
     bool counted;

@@ -88,7 +88,7 @@
  *               The block before INDEX is an EPOCH.
  */
 #define RECORDING_MAGIC   "DITTOREC"
-#define RECORDING_VERSION 11u
+#define RECORDING_VERSION 12u
 
 #define FILE_HEADER_BYTES  32u
 #define BLOCK_HEADER_BYTES 24u

@@ -229,10 +229,8 @@ static unsigned probe_changed(struct clock *c, const struct pointed_words *point
 {
     struct vm *vm = c->vcpu->vm;
     uint64_t changed[WRITTEN_CHANGED + LANDMARK_PROBES];
-    unsigned count = 0;
+    unsigned count = written_changed(vm, landmark->cr3, landmark->cpl, changed);
 
-    if (landmark->cpl == 3)
-        count = written_changed(vm, landmark->cr3, changed);
     count += fingerprint_changed(c->vcpu, pointed, changed + count);
     fingerprint_probe_also(&vm->memory, landmark, changed, count);
     return count;
@@ -324,6 +322,7 @@ static enum clock_choice choose_place(struct clock *c, const struct clock_host *
     struct pointed_words pointed = {.count = 0};
     enum clock_choice choice;
 
+    written_look_away(vcpu->vm);
     if (host->only_waiting && !near_pause(vcpu, vcpu->regs->rip))
         return CLOCK_LATER;
     if (host->quietly) {

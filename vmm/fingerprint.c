@@ -238,27 +238,28 @@ void fingerprint_compare_also(const struct guest_memory *m, struct landmark *l, 
     l->words_digest = count ? words_digest(m, l) : 0;
 }
 
-/* Which of the landmark's pages are page tables, as far as can be known: they look like it, and
- * user code does not have them. (A page with a counter, odd at the moment, looks like it.) */
-static void find_tables(const struct guest_memory *m, const struct landmark *l,
-                        bool is_table[LANDMARK_PAGES])
+/* Which of the landmark's pages are page tables: they look like it, and one that is in use leads to
+ * them. (A page with a counter, odd at the moment, looks like it, too.) */
+static void find_tables(struct vm *vm, struct landmark *l)
 {
+    const struct guest_memory *m = &vm->memory;
     uint32_t page[LANDMARK_PAGES];
     unsigned at[LANDMARK_PAGES], count = 0;
-    bool is_data[LANDMARK_PAGES];
+    uint64_t root[WRITTEN_ROOTS];
+    const unsigned roots = written_roots(vm, l->cr3, root);
+    bool is_table[LANDMARK_PAGES];
 
+    memset(l->tables, 0, sizeof l->tables);
     for (unsigned i = 0; i < l->pages; i++) {
-        const uint64_t gpa = guest_memory_gpa(m, (uint64_t)l->page[i] * PAGE_BYTES);
-        const uint8_t *bytes = guest_memory_at(m, gpa, PAGE_BYTES);
-        is_table[i] = bytes && page_looks_like_table(bytes);
-        if (!is_table[i])
+        if (!page_looks_like_table(m->host + (uint64_t)l->page[i] * PAGE_BYTES))
             continue;
         at[count] = i;
         page[count++] = l->page[i];
     }
-    walk_find_data(m, l->cr3, page, count, is_data);
+    const bool all = walk_find_tables(m, root, roots, page, count, is_table);
     for (unsigned i = 0; i < count; i++)
-        is_table[at[i]] = !is_data[i];
+        if (is_table[i] || !all)
+            bitmap_set(l->tables, at[i]);
 }
 
 /* The frame that an exception of user code pushes is no part of it: landing may leave one there.
@@ -267,11 +268,9 @@ static uint64_t pages_digest(struct vcpu *vcpu, const struct landmark *l)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
     const uint64_t frame = l->cpl == 3 ? gphook_user_frame_gpa(vcpu) : 0;
-    bool is_table[LANDMARK_PAGES];
     uint8_t page[PAGE_BYTES];
     uint64_t sum = 0;
 
-    find_tables(m, l, is_table);
     for (unsigned i = 0; i < l->pages; i++) {
         const uint64_t gpa = guest_memory_gpa(m, (uint64_t)l->page[i] * PAGE_BYTES);
         const uint8_t *at = guest_memory_at(m, gpa, PAGE_BYTES);
@@ -284,7 +283,8 @@ static uint64_t pages_digest(struct vcpu *vcpu, const struct landmark *l)
             memset(page + (frame - gpa), 0, sizeof(struct exception_frame));
             at = page;
         }
-        sum += is_table[i] ? page_digest(at, l->page[i]) : page_digest_of_data(at, l->page[i]);
+        sum += bitmap_has(l->tables, i) ? page_digest(at, l->page[i])
+                                        : page_digest_of_data(at, l->page[i]);
     }
     return sum;
 }
@@ -292,6 +292,8 @@ static uint64_t pages_digest(struct vcpu *vcpu, const struct landmark *l)
 void fingerprint_compare_written(struct vcpu *vcpu, struct landmark *l)
 {
     l->exact = written_list(vcpu->vm, l->page, &l->pages);
+    if (l->exact)
+        find_tables(vcpu->vm, l);
     l->pages_digest = l->exact ? pages_digest(vcpu, l) : 0;
 }
 

@@ -19,6 +19,8 @@ struct written {
     uint64_t *bitmap; /* for reading the log */
     unsigned first;   /* pages in it at the first forced point after it was begun anew; 0: none */
     uint64_t forget_ns;
+    unsigned roots;
+    uint64_t root[WRITTEN_ROOTS]; /* of the last landmarks, the latest first */
     /* Of written_look(). */
     unsigned looked;
     uint32_t page[LOOK_PAGES];
@@ -108,6 +110,23 @@ bool written_list(struct vm *vm, uint32_t page[LANDMARK_PAGES], unsigned *count)
     return false;
 }
 
+unsigned written_roots(struct vm *vm, uint64_t cr3, uint64_t root[WRITTEN_ROOTS])
+{
+    struct written *w = vm->written;
+    unsigned at = 0;
+
+    while (at < w->roots && w->root[at] != cr3)
+        at++;
+    if (at == w->roots && w->roots < WRITTEN_ROOTS)
+        w->roots++;
+    else if (at == w->roots)
+        at--; /* instead of the oldest */
+    memmove(w->root + 1, w->root, at * sizeof *w->root);
+    w->root[0] = cr3;
+    memcpy(root, w->root, w->roots * sizeof *w->root);
+    return w->roots;
+}
+
 void written_forget(struct vm *vm, uint64_t now)
 {
     struct written *w = vm->written;
@@ -131,6 +150,12 @@ void written_forced(struct vm *vm, const struct landmark *l)
         begin_anew(vm);
     else if (!w->first)
         w->first = l->pages + 1;
+}
+
+void written_look_away(struct vm *vm)
+{
+    if (vm->written)
+        vm->written->looked = 0;
 }
 
 void written_look(struct vm *vm)
@@ -162,8 +187,8 @@ static unsigned changed_words(const struct vm *vm, const struct written *w, unsi
     return count;
 }
 
-/* Where user code has this page; false: it has not. */
-static bool find_page(const struct vm *vm, uint64_t cr3, uint32_t page, uint64_t *va)
+/* Where code at this CPL has this page; false: nowhere. */
+static bool find_page(const struct vm *vm, uint64_t cr3, unsigned cpl, uint32_t page, uint64_t *va)
 {
     struct written *w = vm->written;
     const uint64_t gpa = guest_memory_gpa(&vm->memory, (uint64_t)page * PAGE_BYTES);
@@ -171,10 +196,11 @@ static bool find_page(const struct vm *vm, uint64_t cr3, uint32_t page, uint64_t
 
     for (unsigned i = 0; i < WRITTEN_CHANGED; i++) {
         *va = w->found[i].va;
-        if (w->found[i].page == page && walk(&vm->memory, cr3, *va, &t) && t.user && t.gpa == gpa)
+        if (w->found[i].page == page && walk(&vm->memory, cr3, *va, &t) && (t.user || cpl == 0) &&
+            t.gpa == gpa)
             return true;
     }
-    if (!walk_find_user(&vm->memory, cr3, gpa, va))
+    if (!walk_find(&vm->memory, cr3, cpl, gpa, va))
         return false;
     w->found[w->next_found].page = page;
     w->found[w->next_found].va = *va;
@@ -182,7 +208,7 @@ static bool find_page(const struct vm *vm, uint64_t cr3, uint32_t page, uint64_t
     return true;
 }
 
-unsigned written_changed(struct vm *vm, uint64_t cr3, uint64_t va[WRITTEN_CHANGED])
+unsigned written_changed(struct vm *vm, uint64_t cr3, unsigned cpl, uint64_t va[WRITTEN_CHANGED])
 {
     struct written *w = vm->written;
     struct {
@@ -205,7 +231,7 @@ unsigned written_changed(struct vm *vm, uint64_t cr3, uint64_t va[WRITTEN_CHANGE
         best[at] = candidate;
     }
     for (unsigned i = 0; i < count; i++)
-        if (find_page(vm, cr3, best[i].page, &va[found]))
+        if (find_page(vm, cr3, cpl, best[i].page, &va[found]))
             va[found++] += best[i].first;
     return found;
 }

@@ -30,19 +30,27 @@ void written_free(struct written *w);
  */
 bool written_list(struct vm *vm, uint32_t page[LANDMARK_PAGES], unsigned *count);
 
+/*
+ * The roots of page tables that the guest uses: that of a landmark, and those of the landmarks
+ * before, as far as they are remembered. Returns how many.
+ */
+#define WRITTEN_ROOTS 16u
+unsigned written_roots(struct vm *vm, uint64_t cr3, uint64_t root[WRITTEN_ROOTS]);
+
 /* The vCPU stands at the forced point that the landmark describes: what was written before need not
  * be known any more. The same at any other sync point, at the time `now` (the host's). */
 void written_forced(struct vm *vm, const struct landmark *l);
 void written_forget(struct vm *vm, uint64_t now);
 
 /*
- * Words that change while user code runs on for a moment: those of the pages as they are now,
- * written_look(), that are others a moment later, written_changed(). At most WRITTEN_CHANGED, and
- * one of each page, first of pages where few have changed: the progress of an outer loop rather
- * than the work of an inner one.
+ * Words that change while code at this CPL runs on for a moment: those of the pages as they are
+ * now, written_look(), that are others a moment later, written_changed(). At most WRITTEN_CHANGED,
+ * and one of each page, first of pages where few have changed: the progress of an outer loop rather
+ * than the work of an inner one. Behind written_look_away() none have, until it is looked again.
  */
 #define WRITTEN_CHANGED 4u
 void written_look(struct vm *vm);
-unsigned written_changed(struct vm *vm, uint64_t cr3, uint64_t va[WRITTEN_CHANGED]);
+void written_look_away(struct vm *vm);
+unsigned written_changed(struct vm *vm, uint64_t cr3, unsigned cpl, uint64_t va[WRITTEN_CHANGED]);
 
 #endif

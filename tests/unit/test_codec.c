@@ -112,8 +112,11 @@ static void fill_landmark(struct landmark *l)
     l->words_digest = l->words ? rnd() : 0;
     l->exact = rnd() & 1;
     l->pages = l->exact ? (unsigned)(rnd() % (LANDMARK_PAGES + 1)) : 0;
-    for (unsigned i = 0; i < l->pages; i++)
+    for (unsigned i = 0; i < l->pages; i++) {
         l->page[i] = (i ? l->page[i - 1] : 0) + 1 + (uint32_t)(rnd() % 100000);
+        if (rnd() & 1)
+            bitmap_set(l->tables, i);
+    }
     l->pages_digest = l->exact ? rnd() : 0;
 }
 
@@ -229,6 +232,7 @@ static void assert_same_event(const struct event *a, const struct event *b)
         assert_int_equal(a->landmark.exact, b->landmark.exact);
         assert_int_equal(a->landmark.pages, b->landmark.pages);
         assert_memory_equal(a->landmark.page, b->landmark.page, sizeof a->landmark.page);
+        assert_memory_equal(a->landmark.tables, b->landmark.tables, sizeof a->landmark.tables);
         assert_int_equal(a->landmark.pages_digest, b->landmark.pages_digest);
         break;
     case EVENT_DIGEST:

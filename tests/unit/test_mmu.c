@@ -141,20 +141,26 @@ static void test_find_user(void **state)
     uint64_t va;
 
     (void)state;
-    assert_true(walk_find_user(&m, CR3, 0x10000, &va));
+    assert_true(walk_find(&m, CR3, 3, 0x10000, &va));
     assert_int_equal(va, 0x400000);
-    assert_true(walk_find_user(&m, CR3, 0x11abc, &va));
+    assert_true(walk_find(&m, CR3, 3, 0x11abc, &va));
     assert_int_equal(va, 0x401abc);
     /* The kernel's only, nowhere at all, and tables that are none or lead to themselves. */
-    assert_false(walk_find_user(&m, CR3, 0x200000, &va));
-    assert_false(walk_find_user(&m, CR3, 0x12000, &va));
-    assert_false(walk_find_user(&m, 1ull << 40, 0x10000, &va));
+    assert_false(walk_find(&m, CR3, 3, 0x200000, &va));
+    assert_false(walk_find(&m, CR3, 3, 0x12000, &va));
+    assert_false(walk_find(&m, 1ull << 40, 3, 0x10000, &va));
     *entry(CR3, 1) = CR3 | PTE_PRESENT | PTE_USER;
     *entry(CR3, 2) = 0xff00000000 | PTE_PRESENT | PTE_USER;
-    assert_false(walk_find_user(&m, CR3, 0x12000, &va));
-    assert_true(walk_find_user(&m, CR3, 0x11000, &va));
+    assert_false(walk_find(&m, CR3, 3, 0x12000, &va));
+    assert_true(walk_find(&m, CR3, 3, 0x11000, &va));
     assert_int_equal(va, 0x401000);
     *entry(CR3, 1) = *entry(CR3, 2) = 0;
+    /* The kernel may use all of it. */
+    assert_true(walk_find(&m, CR3, 0, 0x200008, &va));
+    assert_int_equal(va, 0xffffffff80000008);
+    assert_true(walk_find(&m, CR3, 0, 0x11000, &va));
+    assert_int_equal(va, 0x401000);
+    assert_false(walk_find(&m, CR3, 0, 0x12000, &va));
 }
 
 static void test_kernel_tables(void **state)
@@ -182,24 +188,38 @@ static void test_kernel_tables(void **state)
     *entry(CR3, 300) = *entry(CR3, 301) = 0;
 }
 
-/* A page with a counter looks like a page table whenever it is odd. */
-static void test_what_user_code_has_is_data(void **state)
+/* A page with a counter looks like a page table whenever it is odd: so tables are those that are
+ * used. */
+static void test_finds_tables(void **state)
 {
-    const uint32_t pages[] = {2, 4, 0x10, 0x11, 0x200, 0x201};
-    const bool expected[] = {false, false, true, true, false, false};
-    uint64_t counter[512] = {0x1201}, later[512] = {0x1261};
-    bool is_data[6];
+    const uint32_t pages[] = {1, 2, 5, 6, 8, 0x10, 0x200};
+    const bool expected[] = {true, true, true, true, false, false, false};
+    const uint64_t roots[] = {0x8000, CR3 | 0x18};
+    bool is_table[7];
 
     (void)state;
-    walk_find_data(&m, CR3, pages, 6, is_data);
-    assert_memory_equal(is_data, expected, sizeof expected);
-    *entry(0x3000, 1) = 0x200000 | PTE_PRESENT | PTE_USER | PTE_LARGE;
-    walk_find_data(&m, CR3, pages, 6, is_data);
-    assert_true(is_data[4] && is_data[5]);
-    walk_find_data(&m, CR3, pages, 0, is_data);
-    assert_int_equal(page_digest(counter, 0), page_digest(later, 0));
-    assert_int_not_equal(page_digest_of_data(counter, 0), page_digest_of_data(later, 0));
-    assert_int_equal(page_digest_of_data((uint64_t[512]){0}, 7), 0);
+    assert_int_equal(CR3, 0x1000);
+    assert_true(walk_find_tables(&m, roots + 1, 1, pages, 7, is_table));
+    assert_memory_equal(is_table, expected, sizeof expected);
+    /* Another root, and what only that leads to. */
+    *entry(0x8000, 3) = 0x9000 | PTE_PRESENT;
+    *entry(0x9000, 3) = 0x10000 | PTE_PRESENT;
+    assert_true(walk_find_tables(&m, roots, 2, pages, 7, is_table));
+    assert_true(is_table[0] && is_table[3] && is_table[4] && is_table[5] && !is_table[6]);
+    assert_true(walk_find_tables(&m, roots, 1, pages, 7, is_table));
+    assert_true(!is_table[0] && is_table[4]);
+    *entry(0x8000, 3) = *entry(0x9000, 3) = 0;
+    /* Tables that lead to themselves, and out of memory. */
+    *entry(CR3, 300) = CR3 | PTE_PRESENT;
+    *entry(CR3, 301) = 0xff00000000 | PTE_PRESENT;
+    assert_true(walk_find_tables(&m, roots + 1, 1, pages, 7, is_table));
+    assert_memory_equal(is_table, expected, sizeof expected);
+    for (unsigned i = 302; i < 312; i++)
+        *entry(CR3, i) = CR3 | PTE_PRESENT;
+    assert_false(walk_find_tables(&m, roots + 1, 1, pages, 7, is_table));
+    for (unsigned i = 300; i < 312; i++)
+        *entry(CR3, i) = 0;
+    assert_true(walk_find_tables(&m, roots, 2, pages, 0, is_table));
 }
 
 int main(void)
@@ -211,7 +231,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_digest_is_of_contents_only, make, drop),
         cmocka_unit_test_setup_teardown(test_kernel_tables, make, drop),
         cmocka_unit_test_setup_teardown(test_find_user, make, drop),
-        cmocka_unit_test_setup_teardown(test_what_user_code_has_is_data, make, drop),
+        cmocka_unit_test_setup_teardown(test_finds_tables, make, drop),
         cmocka_unit_test(test_digest_depends_on_the_place),
         cmocka_unit_test_setup_teardown(test_accessed_and_dirty_bits_do_not_count, make, drop),
         cmocka_unit_test(test_bits_of_data_count),
