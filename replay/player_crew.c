@@ -84,49 +84,44 @@ static int land(struct player *p, const struct landmark *landmark, struct err *e
 
 /* How a vCPU goes on where its turn ends. */
 enum next_run {
-    RUN_NONE,   /* it rests, or has run already */
+    RUN_NONE,   /* it rests */
     RUN_FREELY, /* to an exit of its own */
     RUN_LANDS,  /* to a forced point */
 };
+
+/* Of a recording that was cut short: its last sync point there is behind it. What it ran then has
+ * an end that only others tell of: see run_for_others(). */
+static bool is_at_known_end(const struct player *p, const struct player_cpu *cpu)
+{
+    return !recording_complete(p->recording) && cpu->syncs == cpu->known_syncs;
+}
+
+static bool stands(const struct player_cpu *cpu)
+{
+    return cpu->rests || cpu->waits || cpu->runs;
+}
 
 static int next_run(struct player *p, enum next_run *run, struct err *e)
 {
     struct player_cpu *cpu = p->cpu;
 
     *run = RUN_NONE;
-    if (cpu->rests || cpu->waits || cpu->runs)
-        return 0;
-    if (!recording_complete(p->recording) && cpu->syncs == cpu->known_syncs) {
-        cpu->rests = true; /* nobody knows where it ended */
-        return 0;
-    }
     if (fetch_ahead(p, cpu, e) < 0)
         return -1;
     const bool ahead = cpu->has_ahead && cpu->next_ahead.ordinal == cpu->syncs;
-    if (ahead && cpu->next_ahead.kind == EVENT_REST) /* nor here */
+    if (ahead && cpu->next_ahead.kind == EVENT_REST) /* nobody knows where it ended */
         cpu->rests = true;
     else
         *run = ahead ? RUN_LANDS : RUN_FREELY;
     return 0;
 }
 
-/* The end of a turn: the vCPU runs on to its next exit, unless it rests. Where they run at the same
- * time it only begins to, but for a landing, which may use what belongs to all. */
-static int run_on(struct player *p, struct err *e)
+/* To its next exit, which waits to be served then. */
+static int run_here(struct player *p, enum next_run run, struct err *e)
 {
     struct player_cpu *cpu = p->cpu;
-    enum next_run run;
     int rc = 1;
 
-    if (next_run(p, &run, e) < 0)
-        return -1;
-    if (run == RUN_NONE)
-        return 0;
-    if (run == RUN_FREELY && p->threads) {
-        p->at_sync = false;
-        cpu->runs = true;
-        return 0;
-    }
     if (run == RUN_LANDS) {
         if (!player_all_stand(p))
             return 0;
@@ -138,6 +133,54 @@ static int run_on(struct player *p, struct err *e)
     }
     cpu->waits = rc > 0 && p->status == PLAYER_RUNNING;
     return rc < 0 ? -1 : 0;
+}
+
+/* The end of a turn: the vCPU runs on to its next exit, unless it rests. Where they run at the same
+ * time it only begins to, but for a landing, which may use what belongs to all. */
+static int run_on(struct player *p, struct err *e)
+{
+    struct player_cpu *cpu = p->cpu;
+    enum next_run run;
+
+    if (stands(cpu) || is_at_known_end(p, cpu))
+        return 0;
+    if (next_run(p, &run, e) < 0)
+        return -1;
+    if (run == RUN_NONE)
+        return 0;
+    if (run == RUN_FREELY && p->threads) {
+        p->at_sync = false;
+        cpu->runs = true;
+        return 0;
+    }
+    return run_here(p, run, e);
+}
+
+/*
+ * Those who must stand before the vCPU whose turn it is gets that page (NULL: all) did so in the
+ * recording. If that was cut short, they may have come to an exit that it does not have any more,
+ * their next turn being too late: they run to it, or the page would not be what it was.
+ */
+static int run_for_others(struct player *p, const struct page_fault *wanted, struct err *e)
+{
+    const unsigned own = p->cpu->vcpu.index;
+    const uint64_t root = wanted ? views_root(&p->cpu->vcpu) : 0;
+    int rc = 0;
+
+    for (unsigned i = 0; i < p->cpu_count && rc == 0 && p->status == PLAYER_RUNNING; i++) {
+        enum next_run run;
+        if (i == own || stands(&p->cpus[i]) || !is_at_known_end(p, &p->cpus[i]) ||
+            (wanted && !views_conflict(&p->views, own, i, root, wanted)))
+            continue;
+        if (!player_all_stand(p))
+            break;
+        player_set_cpu(p, i);
+        rc = next_run(p, &run, e);
+        if (rc == 0 && run != RUN_NONE)
+            rc = run_here(p, run, e);
+        player_set_cpu(p, own);
+    }
+    return rc;
 }
 
 /* A turn begins with what its vCPU has come to. */
@@ -153,6 +196,10 @@ static int begin_turn(struct player *p, struct err *e)
         assert(at); /* it is our own fault, and not the recording's */
         fault = (struct page_fault){(uint64_t)(at - m->host) / PAGE_BYTES, cpu->exit.size};
         if (!player_losers_stand(p, &fault))
+            return 0;
+        if (run_for_others(p, &fault, e) < 0)
+            return -1;
+        if (p->status != PLAYER_RUNNING)
             return 0;
     }
     p->turn_begins = false;
@@ -244,6 +291,10 @@ static int next_event(struct player *p, struct err *e)
     if (p->cpu->runs)
         return 0; /* to be looked at again */
     if (p->status != PLAYER_RUNNING || (!is_its_own(&p->next) && !player_all_stand(p)))
+        return 0;
+    if (!is_its_own(&p->next) && run_for_others(p, NULL, e) < 0)
+        return -1;
+    if (p->status != PLAYER_RUNNING)
         return 0;
     int rc = player_apply(p, &p->next, e);
     player_consume(p);
