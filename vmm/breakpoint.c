@@ -228,6 +228,14 @@ bool breakpoints_hit(const struct breakpoints *set)
     return breakpoints_watch_hit(set);
 }
 
+/* Who has a timer kick the vCPU does so once. A kick that comes with an exit of ours, or in a step,
+ * is for the run behind it. */
+static void keep_kick(struct breakpoints *set, bool kicked)
+{
+    if (kicked)
+        vcpu_kick(set->vcpu);
+}
+
 /*
  * Execute the instruction where the vCPU stands. BREAKPOINT_HIT: it did. The plain step is much
  * cheaper than an exact one, and as good for most instructions.
@@ -239,6 +247,7 @@ static enum breakpoint_stop step_off(struct breakpoints *set, const struct kvm_s
     struct stepper stepper;
     struct step step;
     struct insn insn;
+    bool kicked = false;
 
     if (insn_decode(&vcpu->vm->memory, sregs->cr3, vcpu->regs->rip, &insn) &&
         site_can_step(&vcpu->vm->memory, &insn, vcpu->regs, sregs)) {
@@ -246,7 +255,9 @@ static enum breakpoint_stop step_off(struct breakpoints *set, const struct kvm_s
             set->exits++;
             if (vcpu_run_step(vcpu, exit, e) < 0)
                 return BREAKPOINT_FAILED;
+            kicked |= exit->kind == EXIT_KICK;
         } while (exit->kind == EXIT_KICK);
+        keep_kick(set, kicked);
         return exit->kind == EXIT_STEP ? BREAKPOINT_HIT : BREAKPOINT_EXIT;
     }
     stepper_init(&stepper, vcpu);
@@ -256,8 +267,10 @@ static enum breakpoint_stop step_off(struct breakpoints *set, const struct kvm_s
             stepper_close(&stepper);
             return BREAKPOINT_FAILED;
         }
+        kicked |= step.kind == STEP_KICK;
     } while (step.kind == STEP_KICK);
     stepper_close(&stepper);
+    keep_kick(set, kicked);
     return step.kind == STEP_EXIT ? BREAKPOINT_EXIT : BREAKPOINT_HIT;
 }
 
@@ -367,8 +380,12 @@ static enum armed_stop run_armed(struct breakpoints *set, struct breakpoint **at
         if (stop != ARMED_EXIT)
             return stop;
         verdict = trace_exit(set->vcpu, exit, regs, sregs);
+        if (verdict == TRACE_RUN_ON)
+            keep_kick(set, set->vcpu->kick_passed);
     } while (verdict == TRACE_RUN_ON);
     *at = verdict == TRACE_TRUE ? set->traced : find_hit(set, exit, regs, sregs);
+    if (*at)
+        keep_kick(set, set->vcpu->kick_passed);
     if (verdict == TRACE_TRUE && set->counted)
         set->counted->countdown++; /* look() counts it again */
     /* What ran outside the trace may have changed kernel code. */

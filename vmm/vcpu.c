@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -283,9 +284,12 @@ int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
     int rc = enter_guest(vcpu, &fault);
 
     /* A kick that comes in the last moment of a step is for the step after it. */
+    vcpu->kick_passed = false;
     if (rc < 0 || run->exit_reason != KVM_EXIT_DEBUG) {
+        run->immediate_exit = 0; /* first: a kick behind this line has the next run exit */
+        atomic_signal_fence(memory_order_seq_cst);
+        vcpu->kick_passed = vcpu->kicked && (rc == 0 || fault.kind);
         vcpu->kicked = false;
-        run->immediate_exit = 0;
     }
     if (fault.kind) {
         *exit = fault;

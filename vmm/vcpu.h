@@ -34,8 +34,8 @@ enum exit_kind {
     EXIT_FAULT = 14,
     EXIT_SYNC_LAST = EXIT_FAULT,
     /* Exits that the guest does not notice and a recording does not contain. */
-    EXIT_KICK = 32, /* vcpu_kick() or a signal */
-    EXIT_STEP = 33, /* one instruction was stepped, or a hardware breakpoint was hit */
+    EXIT_KICK = 32,   /* vcpu_kick() or a signal */
+    EXIT_STEP = 33,   /* one instruction was stepped, or a hardware breakpoint was hit */
     EXIT_FAILED = 34, /* vcpu_run() returned -1 */
 };
 
@@ -61,6 +61,7 @@ struct vcpu {
     bool watching[VCPU_DEBUG_REGISTERS]; /* see vcpu_add_debug_register() */
     uint64_t watched[VCPU_DEBUG_REGISTERS];
     volatile bool kicked;         /* since vcpu_run() returned last */
+    bool kick_passed;             /* one came with the exit that it returned, and is over */
     uint64_t cr3_shown, cr3_used; /* see vcpu_alias_cr3() */
     bool idt_aliased;             /* see vcpu_alias_idt() */
     struct kvm_dtable idt_shown, idt_used;

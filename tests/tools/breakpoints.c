@@ -351,6 +351,33 @@ static void test_once(unsigned cpl, const struct breakpoint_means *means)
     ok(good && is_clean(PROGRAM(nested)), "one, then another", cpl, means);
 }
 
+static unsigned looks;
+
+static bool kick_at_second(const struct breakpoint *b, struct vcpu *vcpu,
+                           const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+{
+    (void)b;
+    (void)regs;
+    (void)sregs;
+    if (++looks == 2)
+        vcpu_kick(vcpu);
+    return false;
+}
+
+/* Whoever waits for a kick gets no second one. */
+static void test_kick(unsigned cpl, const struct breakpoint_means *means)
+{
+    struct breakpoint beside = {
+        .va = ADDRESS(nested, beside_at), .cpl = cpl, .stops = kick_at_second};
+
+    looks = 0;
+    start(PROGRAM(nested), cpl, means);
+    add(&beside);
+    const bool good = run() == BREAKPOINT_STOPPED && looks == 2 && is_clean(PROGRAM(nested));
+    breakpoints_remove(&set, &beside);
+    ok(good, "a kick while a pass is stepped over", cpl, means);
+}
+
 static void test_special(unsigned cpl, const struct breakpoint_means *means)
 {
     static const struct trace_condition never = {.reg = 1, .value = 99};
@@ -460,6 +487,7 @@ static void test_means(unsigned cpl, const struct breakpoint_means *means)
     if (native) /* such a KVM often lacks what going on takes */
         return;
     test_nested(cpl, means);
+    test_kick(cpl, means);
     test_special(cpl, means);
 }
 
