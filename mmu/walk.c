@@ -104,19 +104,27 @@ static void note_table(struct table_seeker *s, const void *table)
         s->is_table[first] = true;
 }
 
-/* A table whose entries cover 1 << shift bytes each, and those that its entries lead to. */
+/* A table whose entries cover 1 << shift bytes each, and those that its entries lead to. The last
+ * ones are not read, so only the others count; and neighbours that lead to the same table, of which
+ * Linux has thousands (espfix_64.c), lead there once. */
 static void seek_tables(struct table_seeker *s, uint64_t table, unsigned shift)
 {
     const uint64_t *entry = guest_memory_any(s->memory, table, PAGE_BYTES);
+    uint64_t before = 0;
 
-    if (!entry || !s->budget)
+    if (!entry)
+        return;
+    note_table(s, entry);
+    if (shift == 12 || !s->budget)
         return;
     --s->budget;
-    note_table(s, entry);
-    for (unsigned i = 0; i < 512 && shift > 12; i++) {
+    for (unsigned i = 0; i < 512; i++) {
         const uint64_t now = __atomic_load_n(&entry[i], __ATOMIC_RELAXED);
-        if ((now & PTE_PRESENT) && (shift == 39 || !(now & PTE_LARGE)))
+        if (!(now & PTE_PRESENT) || (shift < 39 && (now & PTE_LARGE)))
+            continue;
+        if (before != (now & (PTE_ADDRESS | PTE_PRESENT)))
             seek_tables(s, now & PTE_ADDRESS, shift - 9);
+        before = now & (PTE_ADDRESS | PTE_PRESENT);
     }
 }
 

@@ -39,7 +39,7 @@ bool walk_find(const struct guest_memory *m, uint64_t cr3, unsigned cpl, uint64_
 /*
  * Which of these pages, ascending numbers in m->host, are page tables under these roots, or roots.
  * Reads the tables there are, whoever owns them, also while they change. False: a root has 1,024
- * tables or more, and not all of them were looked at.
+ * tables or more that lead to others, and not all of them were looked at.
  */
 bool walk_find_tables(const struct guest_memory *m, const uint64_t *cr3, unsigned roots,
                       const uint32_t *page, unsigned count, bool *is_table);

@@ -135,14 +135,16 @@ static int run_here(struct player *p, enum next_run run, struct err *e)
     return rc < 0 ? -1 : 0;
 }
 
-/* The end of a turn: the vCPU runs on to its next exit, unless it rests. Where they run at the same
- * time it only begins to, but for a landing, which may use what belongs to all. */
-static int run_on(struct player *p, struct err *e)
+/* The end of a turn: the vCPU runs on to its next exit, unless it rests, or nobody knows that it
+ * came to one
+ * (`ends`: somebody does). Where they run at the same time it only begins to, but for a landing,
+ * which may use what belongs to all. */
+static int run_on(struct player *p, bool ends, struct err *e)
 {
     struct player_cpu *cpu = p->cpu;
     enum next_run run;
 
-    if (stands(cpu) || is_at_known_end(p, cpu))
+    if (stands(cpu) || (!ends && is_at_known_end(p, cpu)))
         return 0;
     if (next_run(p, &run, e) < 0)
         return -1;
@@ -178,6 +180,8 @@ static int run_for_others(struct player *p, const struct page_fault *wanted, str
         rc = next_run(p, &run, e);
         if (rc == 0 && run != RUN_NONE)
             rc = run_here(p, run, e);
+        if (p->status == PLAYER_DIVERGED)
+            break; /* the report is about this one */
         player_set_cpu(p, own);
     }
     return rc;
@@ -230,7 +234,7 @@ int player_crew_regain(struct player *p, bool all, struct err *e)
 /* Behind the last event of a sync point: another turn of the same vCPU. */
 static int next_turn(struct player *p, struct err *e)
 {
-    if (run_on(p, e) < 0)
+    if (run_on(p, false, e) < 0)
         return -1;
     if (p->status != PLAYER_RUNNING)
         return 0;
@@ -250,7 +254,7 @@ static int next_turn(struct player *p, struct err *e)
 /* A turn of another one. */
 static int switch_to(struct player *p, unsigned index, struct err *e)
 {
-    if (run_on(p, e) < 0)
+    if (run_on(p, false, e) < 0)
         return -1;
     if (p->status != PLAYER_RUNNING)
         return 0;
@@ -286,7 +290,7 @@ static int next_event(struct player *p, struct err *e)
     if (p->next.kind == EVENT_SCHEDULE)
         return switch_to(p, p->next.vcpu, e);
     /* At the end of all nobody is still on its way, and this one neither. */
-    if (p->next.kind == EVENT_END && run_on(p, e) < 0)
+    if (p->next.kind == EVENT_END && run_on(p, true, e) < 0)
         return -1;
     if (p->cpu->runs)
         return 0; /* to be looked at again */

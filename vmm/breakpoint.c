@@ -267,7 +267,7 @@ static enum breakpoint_stop step_off(struct breakpoints *set, const struct kvm_s
             stepper_close(&stepper);
             return BREAKPOINT_FAILED;
         }
-        kicked |= step.kind == STEP_KICK;
+        kicked |= step.kind == STEP_KICK || vcpu->kick_passed;
     } while (step.kind == STEP_KICK);
     stepper_close(&stepper);
     keep_kick(set, kicked);
@@ -334,6 +334,8 @@ static enum breakpoint_stop run_stepped(struct breakpoints *set, struct vcpu_exi
             stop = BREAKPOINT_FAILED;
         else if (step.kind == STEP_KICK && (!set->interrupted || *set->interrupted))
             stop = BREAKPOINT_STOPPED;
+        else if (step.kind == STEP_ENTRY)
+            keep_kick(set, set->vcpu->kick_passed);
     } while (stop == BREAKPOINT_EXIT && step.kind != STEP_EXIT);
     stepper_close(&stepper);
     return stop;

@@ -111,6 +111,23 @@ unsigned fingerprint_changed(struct vcpu *vcpu, const struct pointed_words *befo
     return count;
 }
 
+/* Whether kernel code has an entry of a page table there: the CPU sets bits in it, at other times
+ * in a replay. */
+static bool is_entry(const struct guest_memory *m, const struct landmark *l, uint64_t va)
+{
+    struct translation t;
+
+    if (l->cpl == 3 || !walk(m, l->cr3, va, &t))
+        return false;
+    const uint8_t *at = guest_memory_at(m, t.gpa & ~(uint64_t)(PAGE_BYTES - 1), PAGE_BYTES);
+    if (!at || !page_looks_like_table(at))
+        return false;
+    const uint32_t page = (uint32_t)((uint64_t)(at - m->host) / PAGE_BYTES);
+    bool is_table;
+    const bool all = walk_find_tables(m, &l->cr3, 1, &page, 1, &is_table);
+    return is_table || !all;
+}
+
 static void add_probe(const struct guest_memory *m, struct landmark *l, uint64_t va)
 {
     struct memory_probe probe = {.va = va};
@@ -118,7 +135,7 @@ static void add_probe(const struct guest_memory *m, struct landmark *l, uint64_t
     for (unsigned i = 0; i < l->probes; i++)
         if (l->probe[i].va == va)
             return;
-    if (l->probes < LANDMARK_PROBES &&
+    if (l->probes < LANDMARK_PROBES && !is_entry(m, l, va) &&
         walk_read(m, l->cr3, va, &probe.value, sizeof probe.value) == sizeof probe.value)
         l->probe[l->probes++] = probe;
 }

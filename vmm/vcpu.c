@@ -288,8 +288,10 @@ int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
     if (rc < 0 || run->exit_reason != KVM_EXIT_DEBUG) {
         run->immediate_exit = 0; /* first: a kick behind this line has the next run exit */
         atomic_signal_fence(memory_order_seq_cst);
-        vcpu->kick_passed = vcpu->kicked && (rc == 0 || fault.kind);
-        vcpu->kicked = false;
+        if (vcpu->kicked) {
+            vcpu->kick_passed = rc == 0 || fault.kind;
+            vcpu->kicked = false;
+        }
     }
     if (fault.kind) {
         *exit = fault;

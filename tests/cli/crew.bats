@@ -72,12 +72,14 @@ runs() {
         epochs=$((epochs + 1))
     done
     [ "$epochs" -ge 4 ]
-    # The last one holds the end.
     for number in $(seq 1 $(((epochs + 5) / 6)) $((epochs - 2))); do
         ditto 0 verify "cut$number.ditto"
         [[ $output == *'identical up to where the recorder was killed'* ]]
     done
     ditto 0 verify --parallel "cut$((epochs / 2)).ditto"
+    # The last one holds the end.
+    ditto 0 verify "cut$((epochs - 1)).ditto"
+    [[ $output == *identical* ]]
 }
 
 # A replay on several threads is stopped at once, too, by a user as by a divergence.
