@@ -136,9 +136,8 @@ static int run_here(struct player *p, enum next_run run, struct err *e)
 }
 
 /* The end of a turn: the vCPU runs on to its next exit, unless it rests, or nobody knows that it
- * came to one
- * (`ends`: somebody does). Where they run at the same time it only begins to, but for a landing,
- * which may use what belongs to all. */
+ * came to one (`ends`: somebody does). Where they run at the same time it only begins to, but for a
+ * landing, which may use what belongs to all. */
 static int run_on(struct player *p, bool ends, struct err *e)
 {
     struct player_cpu *cpu = p->cpu;
