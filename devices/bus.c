@@ -73,7 +73,6 @@ void bus_remove(struct bus *bus, uint64_t base)
 /* The range that covers all of [addr, addr + size), or NULL. */
 static const struct bus_range *find(const struct bus *bus, uint64_t addr, unsigned size)
 {
-    assert(size == 1 || size == 2 || size == 4 || size == 8);
     unsigned above = first_above(bus, addr);
     if (!above)
         return NULL;
@@ -87,19 +86,44 @@ static uint64_t size_mask(unsigned size)
     return UINT64_MAX >> (64 - 8 * size);
 }
 
-uint64_t bus_read(const struct bus *bus, uint64_t addr, unsigned size)
+/* Devices know accesses of 1, 2, 4 and 8 bytes. KVM makes others of one that crosses the edge of a
+ * page: those come to them in pieces, the largest first. */
+static unsigned piece_of(unsigned size)
+{
+    unsigned piece = 8;
+
+    while (piece > size)
+        piece /= 2;
+    return piece;
+}
+
+static uint64_t read_piece(const struct bus *bus, uint64_t addr, unsigned size)
 {
     const struct bus_range *range = find(bus, addr, size);
+    const uint64_t value =
+        range ? range->ops->read(range->dev, addr - range->base, size) : UINT64_MAX;
 
-    if (!range)
-        return size_mask(size);
-    return range->ops->read(range->dev, addr - range->base, size) & size_mask(size);
+    return value & size_mask(size);
+}
+
+uint64_t bus_read(const struct bus *bus, uint64_t addr, unsigned size)
+{
+    uint64_t value = 0;
+
+    assert(size >= 1 && size <= 8);
+    for (unsigned done = 0; done < size; done += piece_of(size - done))
+        value |= read_piece(bus, addr + done, piece_of(size - done)) << 8 * done;
+    return value;
 }
 
 void bus_write(const struct bus *bus, uint64_t addr, unsigned size, uint64_t value)
 {
-    const struct bus_range *range = find(bus, addr, size);
-
-    if (range)
-        range->ops->write(range->dev, addr - range->base, size, value & size_mask(size));
+    assert(size >= 1 && size <= 8);
+    for (unsigned done = 0; done < size; done += piece_of(size - done)) {
+        const unsigned piece = piece_of(size - done);
+        const struct bus_range *range = find(bus, addr + done, piece);
+        if (range)
+            range->ops->write(range->dev, addr + done - range->base, piece,
+                              value >> 8 * done & size_mask(piece));
+    }
 }

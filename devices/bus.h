@@ -9,8 +9,8 @@
  * An address space (port I/O or MMIO) with device ranges that may not overlap.
  *
  * An access that no range covers whole reads as all ones and writes nothing, as on a PC.
- * size is 1, 2, 4 (or 8 for MMIO); offset is relative to the range's base and offset + size never
- * passes its end.
+ * What a device sees: size is 1, 2, 4 (or 8 for MMIO); offset is relative to the range's base and
+ * offset + size never passes its end.
  */
 struct bus_ops {
     uint64_t (*read)(void *dev, uint64_t offset, unsigned size);
@@ -35,6 +35,8 @@ struct bus {
 int bus_add(struct bus *bus, const struct bus_range *range, struct err *e);
 /* Remove the range that starts at base, if there is one (a PCI BAR being moved). */
 void bus_remove(struct bus *bus, uint64_t base);
+/* size is 1 to 8: a guest's access that crosses the edge of a page comes in two parts of any size.
+ */
 uint64_t bus_read(const struct bus *bus, uint64_t addr, unsigned size);
 void bus_write(const struct bus *bus, uint64_t addr, unsigned size, uint64_t value);
 

@@ -300,7 +300,8 @@ static int load_access(struct shadow *s, struct stream_reader *in, uint64_t len,
     if (!len)
         return 0;
     if ((!mmio && !pio) || len > sizeof s->held_data || len != (uint64_t)sync->size * sync->count ||
-        (sync->size != 1 && sync->size != 2 && sync->size != 4 && (!mmio || sync->size != 8)) ||
+        (mmio ? sync->size < 1 || sync->size > 8
+              : sync->size != 1 && sync->size != 2 && sync->size != 4) ||
         stream_read(in, s->held_data, (size_t)len) < 0)
         return err_set(e, STATUS_BAD_RECORDING,
                        "%s is damaged: a snapshot has an access that is none",

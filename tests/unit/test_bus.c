@@ -124,6 +124,36 @@ static void test_table_fills_up_and_ranges_go(void **unused)
     bus_remove(&bus, 0);
 }
 
+/* What KVM makes of an access of 8 bytes that crosses the edge of a page. */
+static void test_odd_sizes_come_in_pieces(void **unused)
+{
+    static const unsigned last_piece[] = {[3] = 1, [5] = 1, [6] = 2, [7] = 1};
+    struct bus bus = {0};
+    struct probe probe = {0};
+
+    (void)unused;
+    assert_int_equal(add(&bus, 0x1000, 0x1000, &probe), 0);
+    for (unsigned size = 3; size <= 7; size++) {
+        if (size == 4)
+            continue;
+        const uint64_t at = 0x2000 - size;
+        probe.accesses = 0;
+        bus_read(&bus, at, size);
+        assert_int_equal(probe.accesses, size == 7 ? 3 : 2);
+        assert_int_equal(probe.size, last_piece[size]);
+        assert_int_equal(probe.offset, 0x1000 - last_piece[size]);
+        bus_write(&bus, at, size, 0x8877665544332211ull);
+        assert_int_equal(probe.value, last_piece[size] == 2 ? 0x6655 : 0x11 * size);
+    }
+    assert_true(bus_read(&bus, 0x1000, 7) == 0x88778855667788ull); /* 4, 2 and 1 byte */
+    /* What no range covers, and a part of it. */
+    assert_int_equal(bus_read(&bus, 0x3000, 3), 0xffffff);
+    assert_true(bus_read(&bus, 0x1ffc, 7) == 0xffffff55667788ull);
+    probe.accesses = 0;
+    bus_write(&bus, 0x3000, 5, 1);
+    assert_int_equal(probe.accesses, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -132,6 +162,7 @@ int main(void)
         cmocka_unit_test(test_overlap_is_refused),
         cmocka_unit_test(test_bad_ranges_are_refused),
         cmocka_unit_test(test_table_fills_up_and_ranges_go),
+        cmocka_unit_test(test_odd_sizes_come_in_pieces),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
