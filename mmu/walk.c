@@ -2,6 +2,16 @@
 
 #include <string.h>
 
+/* The entry for va of a table whose entries cover 1 << shift bytes each. NULL: it cannot be read;
+ * but the root that a vCPU has loaded may be lent to it (vmm/ownership.h), so that one always can.
+ */
+static uint64_t *entry_of(const struct guest_memory *m, uint64_t table, uint64_t va, unsigned shift)
+{
+    const uint64_t at = table + ((va >> shift) & 511) * 8;
+
+    return shift == 39 ? guest_memory_any(m, at, 8) : guest_memory_at(m, at, 8);
+}
+
 bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct translation *out)
 {
     uint64_t table = cr3 & PTE_ADDRESS;
@@ -11,10 +21,7 @@ bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct transl
     *out =
         (struct translation){.user = true, .writable = true, .executable = true, .accessed = true};
     for (unsigned shift = 39;; shift -= 9) {
-        const uint64_t at = table + ((va >> shift) & 511) * 8;
-        /* The root that a vCPU has loaded may be lent to it (vmm/ownership.h). */
-        const uint64_t *entry =
-            shift == 39 ? guest_memory_any(m, at, 8) : guest_memory_at(m, at, 8);
+        const uint64_t *entry = entry_of(m, table, va, shift);
         if (!entry || !(*entry & PTE_PRESENT))
             return false;
         out->user &= (*entry & PTE_USER) != 0;
@@ -177,8 +184,8 @@ void walk_touch(const struct guest_memory *m, uint64_t cr3, uint64_t va)
     if (!walk(m, cr3, va, &t) || t.accessed)
         return;
     for (unsigned shift = 39;; shift -= 9) {
-        uint64_t *entry = guest_memory_at(m, table + ((va >> shift) & 511) * 8, 8);
-        *entry |= PTE_ACCESSED;
+        uint64_t *entry = entry_of(m, table, va, shift);
+        __atomic_fetch_or(entry, PTE_ACCESSED, __ATOMIC_RELAXED); /* others may use the root */
         guest_memory_mark(m, entry, sizeof *entry);
         if (shift == 12 || (shift < 39 && (*entry & PTE_LARGE)))
             return;

@@ -67,6 +67,27 @@ static void test_walk(void **state)
     assert_false(walk(&m, 0x7ffffffff000, 0x400000, &t));
 }
 
+/* As where a vCPU of a crew walks a root that another one owns. */
+static void test_touch_with_a_lent_root(void **state)
+{
+    static uint8_t readable[MEMORY_MIN / PAGE_BYTES];
+    struct guest_memory mine = m;
+    struct translation t;
+
+    (void)state;
+    memset(readable, 1, sizeof readable);
+    readable[CR3 / PAGE_BYTES] = 0;
+    mine.readable = readable;
+    assert_true(walk(&mine, CR3, 0x401000, &t) && !t.accessed);
+    walk_touch(&mine, CR3, 0x401000);
+    assert_true(walk(&mine, CR3, 0x401000, &t) && t.accessed);
+    assert_true(*entry(CR3, 0) & PTE_ACCESSED);
+    /* Of the others it has what it owns: nothing is there, and nothing happens. */
+    readable[0x4000 / PAGE_BYTES] = 0;
+    walk_touch(&mine, CR3, 0x400000);
+    assert_false(*entry(0x4000, 0) & PTE_ACCESSED);
+}
+
 static void test_read_stops_at_what_is_not_mapped(void **state)
 {
     uint8_t data[12288];
@@ -231,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_walk, make, drop),
+        cmocka_unit_test_setup_teardown(test_touch_with_a_lent_root, make, drop),
         cmocka_unit_test_setup_teardown(test_read_stops_at_what_is_not_mapped, make, drop),
         cmocka_unit_test_setup_teardown(test_walk_survives_any_tables, make, drop),
         cmocka_unit_test_setup_teardown(test_digest_is_of_contents_only, make, drop),
