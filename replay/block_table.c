@@ -80,14 +80,15 @@ static int add_block(struct recording *r, const struct block_header *h, uint64_t
     return 0;
 }
 
-/* Whether the file ends in a whole END block. -1 on a read error. */
-static int find_end(struct recording *r, struct block_header *h, struct err *e)
+/* Whether there is a whole END block that ends at `end`: then r->end is what it says. -1 on a read
+ * error. */
+static int find_end(struct recording *r, uint64_t end, struct block_header *h, struct err *e)
 {
     uint8_t block[END_BLOCK_BYTES];
 
-    if (r->size < FILE_HEADER_BYTES + END_BLOCK_BYTES)
+    if (end < FILE_HEADER_BYTES + END_BLOCK_BYTES)
         return 0;
-    if (recording_pread(r, r->size - END_BLOCK_BYTES, block, sizeof block, e))
+    if (recording_pread(r, end - END_BLOCK_BYTES, block, sizeof block, e))
         return -1;
     if (!block_header_decode(h, block) || h->type != BLOCK_END || block_header_fault(h) ||
         crc32_of(block + BLOCK_HEADER_BYTES, END_RAW_BYTES) != h->stored_crc)
@@ -238,6 +239,17 @@ static enum step check_epoch(struct recording *r, const struct block_header *h, 
     return STEP_NEXT;
 }
 
+/* Forget what was read, and read the file as far as an END that was found in it. */
+static int read_finished(struct recording *r, uint64_t size, const struct block_header *end_header,
+                         struct err *e)
+{
+    r->size = size;
+    r->count = 0;
+    r->totals = (struct block_totals){0};
+    r->complete = true;
+    return read_index(r, end_header, e);
+}
+
 /*
  * Walk a file that does not end in END from header to header, and keep what comes before the last
  * whole epoch; or everything up to an END, when the file was finished once and an addition to it
@@ -246,6 +258,7 @@ static enum step check_epoch(struct recording *r, const struct block_header *h, 
 static int walk(struct recording *r, struct err *e)
 {
     uint64_t offset = FILE_HEADER_BYTES, finished = 0;
+    struct block_header end_header;
     uint32_t ordinal = 0, kept = 0;
     struct block_totals kept_totals = {0};
     bool index_seen = false;
@@ -265,6 +278,9 @@ static int walk(struct recording *r, struct err *e)
         if (h.type == BLOCK_INDEX) {
             index_seen = true;
         } else if (h.type == BLOCK_END) {
+            const int whole = find_end(r, next, &end_header, e);
+            if (whole <= 0)
+                return whole < 0 ? -1 : recording_damaged(r, offset, "contents of an end mark", e);
             index_seen = false;
             finished = next;
         } else {
@@ -283,12 +299,8 @@ static int walk(struct recording *r, struct err *e)
     }
     if (step == STEP_ERROR)
         return -1;
-    if (finished) {
-        r->size = finished;
-        r->count = 0;
-        r->totals = (struct block_totals){0};
-        return block_table_build(r, e);
-    }
+    if (finished)
+        return read_finished(r, finished, &end_header, e);
     if (!kept)
         return err_set(
             e, STATUS_BAD_RECORDING,
@@ -302,7 +314,7 @@ static int walk(struct recording *r, struct err *e)
 int block_table_build(struct recording *r, struct err *e)
 {
     struct block_header end_header;
-    int found = find_end(r, &end_header, e);
+    int found = find_end(r, r->size, &end_header, e);
 
     if (found < 0)
         return -1;

@@ -190,6 +190,35 @@ static void test_missing_block(void **state)
     bytes_free(&copy);
 }
 
+/* End marks that are none, one behind another, and something torn: the first one is damage. They
+ * are not tried from the last one on, each with a walk of the file of its own. */
+static void test_many_ends(void **state)
+{
+    uint8_t block[BLOCK_HEADER_BYTES + END_RAW_BYTES] = {0};
+    struct block_header h;
+
+    (void)state;
+    record(2, 1);
+    struct bytes file = slurp(path);
+    struct end_record end;
+    end_record_decode(&end, file.data + file.len - END_RAW_BYTES);
+    file.len = end.index_offset;
+    h = (struct block_header){
+        .type = BLOCK_END,
+        .raw_len = END_RAW_BYTES,
+        .stored_len = END_RAW_BYTES,
+        .ordinal = end.blocks,
+    };
+    for (unsigned i = 0; i < 3000; i++, h.ordinal++) {
+        block_header_encode(block, &h);
+        bytes_put(&file, block, sizeof block);
+    }
+    bytes_put(&file, "torn", 4);
+    spill(other, file.data, file.len);
+    expect_refused(other, "contents of an end mark");
+    bytes_free(&file);
+}
+
 /* Checksums that are right, of an END that belongs to another recording. */
 static void test_digest(void **state)
 {
@@ -216,7 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cut_anywhere), cmocka_unit_test(test_bit_flips),
         cmocka_unit_test(test_hostile),      cmocka_unit_test(test_missing_block),
-        cmocka_unit_test(test_digest),
+        cmocka_unit_test(test_many_ends),    cmocka_unit_test(test_digest),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
