@@ -43,7 +43,7 @@ $(B)/unit/%: $(B)/tests/unit/%.o $(B)/libditto.a
 	$(SHOW) LINK $@
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ -lcmocka $(LIBS)
 
--include $(shell find $(B) -type f -name '*.d' 2>/dev/null)
+-include $(wildcard $(B)/*/*.d $(B)/tests/*/*.d)
 include guest-tools/guest.mk
 include Makefile.test
 
