@@ -2,12 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "vmm/diskimage_ext.h"
+#include "vmm/diskimage_kind.h"
 #include "vmm/diskimage_methods.h"
 #include "vmm/diskimage_table.h"
 
@@ -23,6 +25,24 @@ static void find_root(struct disk *d)
                 ext_fs_uuid(d->volumes[i].fs, d->boot->root_uuid);
                 return;
             }
+}
+
+#define NAMED_MAX 8u /* partitions in a message */
+
+/* None of the image's partitions can be read: say what they are. */
+static int refuse_partitions(int fd, const struct disk_partition *parts, size_t count,
+                             const char *path, struct err *e)
+{
+    char list[NAMED_MAX * 64] = "";
+    size_t len = 0;
+
+    for (size_t i = 0; i < count && i < NAMED_MAX; i++)
+        len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%s %s", i ? ", " : "",
+                                parts[i].device, disk_kind(fd, parts[i].offset));
+    return err_set(e, STATUS_ERROR,
+                   "no Linux kernel found in %s: only ext2, ext3 and ext4 are looked into, and its "
+                   "partitions are others (%s%s); give --kernel, and --initrd and --append root=...",
+                   path, list, count > NAMED_MAX ? ", ..." : "");
 }
 
 static int open_volumes(struct disk *d, int fd, uint64_t size, const char *path, struct err *e)
@@ -50,13 +70,15 @@ static int open_volumes(struct disk *d, int fd, uint64_t size, const char *path,
     if (d->count > 0)
         return 0;
     if (count > 0)
-        return err_set(e, STATUS_ERROR,
-                       "no Linux kernel found in %s: none of its %zu partitions is ext2, ext3 or "
-                       "ext4; give --kernel",
-                       path, count);
+        return refuse_partitions(fd, parts, count, path, e);
     if (pread(fd, magic, sizeof(magic), 0) == sizeof(magic) && memcmp(magic, "QFI\xfb", 4) == 0)
         return err_set(e, STATUS_ERROR,
                        "%s is a qcow2 image; convert it with qemu-img convert -O raw", path);
+    if (strcmp(disk_kind(fd, 0), "unknown") != 0)
+        return err_set(e, STATUS_ERROR,
+                       "no Linux kernel found in %s: only ext2, ext3 and ext4 are looked into, and it "
+                       "is %s; give --kernel, and --initrd and --append root=...",
+                       path, disk_kind(fd, 0));
     return err_set(e, STATUS_ERROR,
                    "%s is not a raw disk image: it has neither a partition table nor an ext2, "
                    "ext3 or ext4 file system",

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "vmm/diskimage.h"
+#include "vmm/emulated.h"
 
 #define KERNEL_MAX (256ull << 20)
 #define INITRD_MAX (1ull << 30)
@@ -31,17 +32,6 @@ static int check_readable(const char *path, struct err *e)
 {
     if (path && access(path, R_OK) < 0)
         return err_set(e, STATUS_ERROR, "cannot open %s: %s", path, strerror(errno));
-    return 0;
-}
-
-int run_sources_check(const struct run_options *o, struct err *e)
-{
-    if (check_readable(o->disk, e) < 0 || check_readable(o->kernel, e) < 0 ||
-        check_readable(o->initrd, e) < 0)
-        return -1;
-    if (o->record && !o->force && access(o->recording, F_OK) == 0)
-        return err_set(e, STATUS_ERROR, "%s exists; give --force, or another name with -o",
-                       o->recording);
     return 0;
 }
 
@@ -98,6 +88,28 @@ static int open_disk(struct run_sources *s, const struct run_options *o, struct 
     if (s->disk && !o->write_through)
         s->disk = disk_overlay_new(s->disk, e);
     return s->disk ? 0 : -1;
+}
+
+/* Outside the emulated host, so that nobody waits for it to start only to hear this. */
+static int check_image(const char *path, struct err *e)
+{
+    struct disk_boot boot;
+
+    if (diskimage_find_boot(path, &boot, e) < 0)
+        return -1;
+    disk_boot_free(&boot);
+    return 0;
+}
+
+int run_sources_check(const struct run_options *o, struct err *e)
+{
+    if (check_readable(o->disk, e) < 0 || check_readable(o->kernel, e) < 0 ||
+        check_readable(o->initrd, e) < 0)
+        return -1;
+    if (o->record && !o->force && access(o->recording, F_OK) == 0)
+        return err_set(e, STATUS_ERROR, "%s exists; give --force, or another name with -o",
+                       o->recording);
+    return o->kernel || getenv(EMULATED_INSIDE_VARIABLE) ? 0 : check_image(o->disk, e);
 }
 
 int run_sources_load(struct run_sources *s, const struct run_options *o, struct err *e)

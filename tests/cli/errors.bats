@@ -25,7 +25,15 @@ load helper
     PATH=$PATH:/sbin:/usr/sbin mke2fs -q -F -t ext4 empty.img
     ditto 1 run --record empty.img
     one_error 'empty.img'
-    nothing_written blank.img empty.img
+    printf 'XFSB' >xfs.img
+    ditto 1 run --record xfs.img
+    one_error 'only ext2, ext3 and ext4 are looked into, and it is XFS'
+    # No host is started for that.
+    for image in blank empty xfs; do
+        ditto 1 --host emulated run --record $image.img
+        [ "$(wc -l <<<"$stderr")" = 1 ]
+    done
+    nothing_written blank.img empty.img xfs.img
 }
 
 @test "a kernel that is none" {

@@ -374,6 +374,36 @@ static void assert_refused(const char *path, const char *why)
     assert_null(boot.kernel);
 }
 
+/* What cannot be looked into is named, as a whole disk and as a partition. */
+static void names_other_kinds(void **state)
+{
+    static const struct {
+        const char *kind, *bytes;
+        unsigned at;
+    } kinds[] = {{"LVM", "LABELONE", 512},  {"XFS", "XFSB", 0},
+                 {"btrfs", "_BHRfS_M", 0x10040}, {"LUKS", "LUKS\xba\xbe", 0},
+                 {"FAT", "FAT32   ", 82},   {"md RAID", "\xfc\x4e\x2b\xa9", 4096}};
+    uint8_t record[512] = {0};
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+        char text[64];
+
+        unlink(image);
+        set_size(1);
+        write_image(kinds[i].at, kinds[i].bytes, strlen(kinds[i].bytes));
+        snprintf(text, sizeof(text), "and it is %s;", kinds[i].kind);
+        assert_refused(image, text);
+        unlink(image);
+        set_size(1);
+        put_mbr_entry(record, 1, 0x8e, 64, 100);
+        write_image(0, record, sizeof(record));
+        write_image(64 * 512 + kinds[i].at, kinds[i].bytes, strlen(kinds[i].bytes));
+        snprintf(text, sizeof(text), "(vda2 %s)", kinds[i].kind);
+        assert_refused(image, text);
+    }
+}
+
 static void refuses_with_advice(void **state)
 {
     uint8_t record[512] = {0};
@@ -390,7 +420,8 @@ static void refuses_with_advice(void **state)
     assert_refused(image, "qcow2");
     put_mbr_entry(record, 0, 0x83, 64, 100);
     write_image(0, record, sizeof(record));
-    assert_refused(image, "none of its 1 partitions");
+    assert_refused(image, "only ext2, ext3 and ext4 are looked into");
+    assert_refused(image, "(vda1 unknown)");
     unlink(image);
     put("/boot/config", "no kernel");
     put("/boot/grub/grub.cfg", "menuentry x { linux /boot/vmlinuz-gone\n}\n");
@@ -499,6 +530,7 @@ int main(void)
         IN_SCRATCH(newest_boot_loader_entry),
         IN_SCRATCH(newest_kernel_without_a_boot_loader),
         IN_SCRATCH(kernel_behind_symbolic_links),
+        IN_SCRATCH(names_other_kinds),
         IN_SCRATCH(refuses_with_advice),
         cmocka_unit_test(version_order),
         cmocka_unit_test(parsers_survive_damaged_text),
