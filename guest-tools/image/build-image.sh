@@ -18,7 +18,8 @@ hash_seed=d1770f11-0c0d-4e0f-9a1b-5e7ec0de0002
 image_mib=256 partition_start_sectors=2048
 date_of_files='2024-01-01 00:00:00 UTC'
 # In the order in which they must be loaded.
-boot_modules='virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci virtio_blk'
+boot_modules='virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci virtio_blk
+    crc16 mbcache crc32c_generic jbd2 ext4'
 other_modules='virtio_mmio virtio-rng virtio_console failover net_failover virtio_net'
 
 usage() {
@@ -26,8 +27,8 @@ usage() {
 usage: build-image.sh [--cache DIR] [--kernel-package FILE.deb] OUT.img
   OUT.img                    the image to write, $image_mib MiB, sparse; left alone if up to date
   --cache DIR                where downloaded packages are kept (default: build/cache)
-  --kernel-package FILE.deb  a linux-image-*-cloud-amd64 package to use instead of downloading the
-                             one that linux-image-cloud-amd64 depends on
+  --kernel-package FILE.deb  a linux-image-*-amd64 package to use instead of downloading the one that
+                             linux-image-cloud-amd64 depends on
 EOT
 }
 
@@ -72,15 +73,21 @@ up_to_date() {
         [ -z "$(find "$here" "$programs" "$package" -type f -newer "$out" | head -n 1)" ]
 }
 
-# copy_modules TARGET MODULE...: copies modules of the kernel package into the directory.
+# copy_modules TARGET MODULE...: copies modules of the kernel package into the directory, and prints the
+# names of those that are not built into the kernel.
 copy_modules() {
     target=$1
     shift
     mkdir -p "$target"
     for module; do
         file=$(find "$work/package/lib/modules" -name "$module.ko" | head -n 1)
-        [ -n "$file" ] || fail "the kernel package has no module $module"
-        cp "$file" "$target/"
+        if [ -n "$file" ]; then
+            cp "$file" "$target/"
+            echo "$module"
+        else
+            grep -q "/$module\.ko\$" "$work"/package/lib/modules/*/modules.builtin ||
+                fail "the kernel package has no module $module"
+        fi
     done
 }
 
@@ -114,8 +121,8 @@ build_initramfs() {
         ln -s busybox "$ram/bin/$applet"
     done
     cp "$here/initramfs-init" "$ram/init"
-    copy_modules "$ram/modules" $boot_modules
-    printf '%s\n' $boot_modules >"$ram/modules/order"
+    copy_modules "$ram/modules" $boot_modules >"$work/order"
+    mv "$work/order" "$ram/modules/order"
     set_dates "$ram"
     # No /dev/console is packed, since that needs root: the kernel's built-in initramfs has one.
     (cd "$ram" && find . | LC_ALL=C sort | cpio --quiet --reproducible -R 0:0 -o -H newc) |
@@ -145,7 +152,7 @@ build_root() {
     printf 'NAME="dittovm guest"\nID=dittovm-guest\n' >"$root/etc/os-release"
 
     modules=$root/usr/lib/modules/$version
-    copy_modules "$modules/kernel" $boot_modules $other_modules
+    copy_modules "$modules/kernel" $boot_modules $other_modules >/dev/null
     cp "$work/package/lib/modules/$version"/modules.builtin* "$modules/"
     (cd "$work" && "$busybox" depmod -b "$root" "$version") || fail "busybox depmod failed"
 

@@ -42,7 +42,9 @@ check() {
     if [ -n "$file" ]; then
         what+=(--memory 32M --append "$(setting "$name" append '')" --kernel "$BUILD/guests/$file.elf")
     else
-        what+=(--append "ditto.script=$script ditto.n=$(setting "$name" n '')" "$IMAGE")
+        file=$(setting "$name" image '')
+        what+=(--append "ditto.script=$script ditto.n=$(setting "$name" n '')"
+            "${file:+$BUILD/guest/}${file:-$IMAGE}")
     fi
     rm -f run.* replay.*
     ditto_bounded "$seconds" run.out run.err run --json -o run.ditto "${what[@]}"
