@@ -1,0 +1,206 @@
+#!/bin/bash
+# run.sh [--table]: the matrix of guests (rows): records each row RECORDINGS times (default 3) and verifies each
+# recording, then prints a table of all results. Exit status 1 when one is not as it should be: its recording is
+# in build/failed, its messages in build/matrix/reports. ONLY names rows (shell patterns, as 'script-*'; with
+# /CPUS, as 'script-sid/2').
+#
+# Results are kept in build/matrix/results, each with the commit that changed dittovm last: what is there of
+# this commit and of this row as it is now is not done again. --table prints the table alone, as docs/guests.md.
+set -u
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+tree=$(cd "$here/../.." && pwd)
+. "$tree/tests/lib/common.sh"
+export MATRIX=$BUILD/matrix
+results=$MATRIX/results
+
+read_row() {
+    read -r row image kernel cpu_list memory seconds workload expect <<<"$1"
+    local program=${workload%%,*}
+    [ -n "$expect" ] || expect="matrix: $program ended with status 0"
+    # What is done, so that a result of something else is not taken for one of this.
+    identity=$(cat <(echo "$1") "$here/guest/init" "$here/guest/$program" 2>/dev/null | cksum | cut -d ' ' -f 1)
+}
+
+rows() {
+    grep -v '^#' "$here/rows"
+}
+
+# wanted CPUS: whether ONLY names the row.
+wanted() {
+    local pattern
+    [ -n "${ONLY:-}" ] || return 0
+    set -f
+    for pattern in $ONLY; do
+        # shellcheck disable=SC2053 # patterns
+        [[ $row == $pattern || $row/$1 == $pattern ]] && set +f && return 0
+    done
+    set +f
+    return 1
+}
+
+# kernel_file: of the row's disk, the kernel of that package.
+kernel_file() {
+    local file name
+    for file in "$MATRIX/$image".boot/vmlinuz-*; do
+        name=amd64
+        [[ ! $file =~ -((cloud|rt)-amd64)$ ]] || name=${BASH_REMATCH[1]}
+        [ "$name" != "$kernel" ] || echo "$file"
+    done
+}
+
+# answer SEEN TIMES LINE: types the line once the console has shown SEEN so often; gives up with the machine.
+answer() {
+    until [ "$(grep -aoE -- "$1" run.out | wc -l)" -ge "$2" ]; do
+        kill -0 "$machine" 2>/dev/null || return
+        sleep 1
+    done
+    echo "$3" >&3
+}
+
+# record CPUS: its exit status is dittovm's; the rest is in run.out and run.err.
+record() {
+    local file
+    local -a what=(--json --record -o run.ditto --memory "$memory" --cpus "$1")
+    : >run.out
+    if [ "$kernel" != - ]; then
+        file=$(kernel_file)
+        what+=(--kernel "$file" --initrd "${file/vmlinuz-/initrd-}" --append
+            "root=/dev/vda rw loglevel=4 panic=-1 init=/matrix/init matrix.run=$workload")
+    fi
+    if [ "$workload" != login ]; then
+        bounded "$seconds" "$DITTO" run "${what[@]}" "$MATRIX/$image.img" </dev/null >run.out 2>run.err
+        return
+    fi
+    mkfifo keyboard
+    bounded "$seconds" "$DITTO" run "${what[@]}" "$MATRIX/$image.img" <keyboard >run.out 2>run.err &
+    machine=$!
+    exec 3>keyboard
+    rm keyboard
+    answer 'login: ' 1 root
+    answer 'assword: ' 1 ditto
+    # shellcheck disable=SC2016 # the guest's shell expands it
+    answer '# ' 1 'echo the system is $(systemctl is-system-running --wait); systemctl poweroff'
+    exec 3>&-
+    wait $machine
+}
+
+# refusal STATUS: sets $outcome.
+refusal() {
+    outcome=identical
+    [ "$1" != 0 ] && [ "$(wc -l <run.err)" = 1 ] && grep -qE "^dittovm: .*$expect" run.err && return
+    outcome="not refused as it should be ($1): $(head -n 1 run.err)"
+    [ "$1" != 0 ] || outcome='not refused'
+}
+
+# once CPUS: records and verifies; sets $outcome to identical or to what is wrong.
+once() {
+    local status
+    rm -f run.* verify.*
+    record "$1"
+    status=$?
+    tr -d '\r' <run.out >run.text
+    [ "$workload" != refused ] || { refusal $status && return; }
+    outcome=identical
+    case $status in
+    0) grep -aqE "$expect" run.text || outcome="the guest failed: $(tail -n 1 run.text)" ;;
+    124 | 137) outcome="still recording after $seconds s: $(tail -n 1 run.text)" ;;
+    *) outcome="recording: status $status: $(tail -n 1 run.err)" ;;
+    esac
+    # What was recorded of it is verified in any case.
+    bounded "$seconds" "$DITTO" verify --json run.ditto >verify.out 2>verify.err </dev/null
+    status=$?
+    case $status in
+    0) [ "$(json_field result verify.out)" = identical ] || outcome='verify: not identical' ;;
+    3) outcome="DIVERGED: $(grep -m 1 'dittovm: the replay' verify.err | sed 's/^dittovm: //')" ;;
+    124 | 137) outcome="still verifying after $seconds s; $outcome" ;;
+    *) outcome="verify: status $status: $(tail -n 1 verify.err)" ;;
+    esac
+}
+
+# report NUMBER CPUS
+report() {
+    local name=$row-$2-$1
+    mkdir -p "$MATRIX/reports"
+    {
+        echo "$name: $outcome"
+        head -n 200 verify.err run.err 2>/dev/null
+        echo '--- console'
+        tail -n 60 run.text
+    } >"$MATRIX/reports/$name" 2>&1
+    keep_failed run.ditto "matrix-$name"
+    echo "#   messages: $MATRIX/reports/$name"
+}
+
+# do_row CPUS: what is not done yet of it.
+do_row() {
+    local number had
+    had=$(awk -F'\t' -v commit="$commit" -v row="$row" -v cpus="$1" -v identity="$identity" \
+        '$1 == commit && $2 == row && $3 == cpus && $4 == identity' "$results" | wc -l)
+    for ((number = had + 1; number <= RECORDINGS; number++)); do
+        printf '%s, %s CPUs, recording %d: ' "$row" "$1" "$number"
+        once "$1"
+        printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$commit" "$row" "$1" "$identity" \
+            "$(date +%F)" "$(json_field seconds run.err)" "$(json_field seconds verify.out 2>/dev/null)" \
+            "$(json_field syncs run.err)" "$(json_field forced run.err)" "$(json_field bytes run.err)" \
+            "${outcome//$'\t'/ }" >>"$results"
+        echo "$outcome"
+        [ "$outcome" = identical ] || report "$number" "$1"
+    done
+}
+
+# table: of what was found last of each row.
+table() {
+    local line cpus version
+    echo '| row | disk | kernel | CPUs | memory | workload | as it should be | sync points | forced | MB | recorded | verified | date | commit | |'
+    echo '|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|'
+    rows | while read -r line; do
+        read_row "$line"
+        version=$(kernel_file)
+        version=${version##*/vmlinuz-}
+        [ -e "$MATRIX/$image.boot/vmlinuz-$version" ] || version=$kernel
+        for cpus in ${cpu_list//,/ }; do
+            awk -F'\t' -v row="$row" -v cpus="$cpus" -v identity="$identity" -v about="$image | $version | $cpus | $memory | $workload" '
+                $2 == row && $3 == cpus && $4 == identity {
+                    if ($1 != commit)
+                        n = good = 0
+                    commit = $1; date = $5; n++
+                    good += $11 == "identical"
+                    # Figures are of the last one.
+                    recorded = $6; verified = $7; syncs = $8; forced = $9; bytes = $10
+                    if ($11 != "identical" || n == 1)
+                        said = $11 == "identical" ? "" : $11
+                }
+                END {
+                    if (n == 0)
+                        printf "| %s | %s | not run | | | | | | | | |\n", row, about
+                    else
+                        printf "| %s | %s | %d of %d | %s | %s | %.1f | %.0f s | %.0f s | %s | %s | %s |\n", row, about,
+                            good, n, syncs, forced, bytes / 1e6, recorded, verified, date, commit, said
+                }' "$results"
+        done
+    done
+}
+
+mkdir -p "$MATRIX"
+touch "$results"
+if [ "${1:-}" = --table ]; then
+    table
+    exit
+fi
+RECORDINGS=${RECORDINGS:-3}
+commit=$(git -C "$tree" log -1 --format=%h -- base devices mmu recorder replay vmm guest-tools/khost)
+git -C "$tree" diff --quiet HEAD -- base devices mmu recorder replay vmm guest-tools/khost || commit=$commit+
+work=$(mktemp -d "$MATRIX/work-XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+before=$(wc -l <"$results")
+while read -r line <&4; do
+    read_row "$line"
+    for cpus in ${cpu_list//,/ }; do
+        wanted "$cpus" || continue
+        "$here/image.sh" "$image" || exit 1
+        do_row "$cpus"
+    done
+done 4< <(rows)
+table
+[ -z "$(tail -n +$((before + 1)) "$results" | awk -F'\t' '$11 != "identical"')" ]
