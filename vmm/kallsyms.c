@@ -17,14 +17,16 @@
  *                       token_table, token_index
  *     Linux 6.4 on:     num_syms, names, markers, token_table, token_index, offsets,
  *                       relative_base, seqs_of_names
+ *     Linux 7.x:        the same without relative_base: each offset counts from where it lies
+ * itself
  *
  * names:   per symbol, ULEB128 length (one byte before 6.1), then that many token numbers; the
  *          expansion is the type letter followed by the name.
- * markers: offset of every 256th name in names. Each part is aligned to 8 bytes.
+ * markers: offset of every 256th name in names. Each part is aligned to 8 bytes; to 4 where
+ *          relative_base, the only part with 8-byte numbers, is gone.
  */
 #define TOKENS        256u
 #define MARKER_EVERY  256u
-#define PART_ALIGN    8u
 #define TOKEN_LEN_MAX 512u
 #define SYMBOLS_MIN   16u
 #define SYMBOLS_MAX   (4u << 20)
@@ -42,8 +44,10 @@ struct kallsyms {
 };
 
 struct search {
+    struct elf_view elf;
     const uint8_t *bytes;
     size_t len;
+    size_t align; /* of each part */
     size_t token_table;
     size_t token_index;
     size_t token_index_end;
@@ -72,9 +76,9 @@ static uint64_t u64_at(const struct search *s, size_t at)
     return cursor_u64(&c);
 }
 
-static size_t align_part(size_t at)
+static size_t align_part(const struct search *s, size_t at)
 {
-    return (at + PART_ALIGN - 1) & ~(size_t)(PART_ALIGN - 1);
+    return (at + s->align - 1) & ~(s->align - 1);
 }
 
 /* Is there a token table at `at`, with its index behind it? Fills the search when there is. */
@@ -91,7 +95,7 @@ static bool token_table_at(struct search *s, size_t at)
         end = (size_t)(nul - s->bytes) + 1;
     }
 
-    size_t index = align_part(end);
+    size_t index = align_part(s, end);
 
     if (index > s->len || s->len - index < TOKENS * 2)
         return false;
@@ -132,7 +136,7 @@ static bool find_token_table(struct search *s)
         }
         /* No NUL need come before token 0; but its start is aligned. */
         for (size_t len = 1; back == '0' - 1 && len < TOKEN_LEN_MAX && start > len; len++)
-            if ((start - 1 - len) % PART_ALIGN == 0 && token_table_at(s, start - 1 - len))
+            if ((start - 1 - len) % s->align == 0 && token_table_at(s, start - 1 - len))
                 return true;
         from = hit + 1;
     }
@@ -178,7 +182,7 @@ static bool names_fit(struct search *s)
     }
     s->names_end = at;
 
-    size_t marker = align_part(at);
+    size_t marker = align_part(s, at);
 
     at = s->names;
     for (uint32_t i = 0; i < s->num_syms; i++) {
@@ -197,18 +201,28 @@ static bool names_fit(struct search *s)
 
 static bool find_names(struct search *s)
 {
-    size_t lowest = s->token_table > NAMES_LEN_MAX ? align_part(s->token_table - NAMES_LEN_MAX) : 0;
+    size_t lowest =
+        s->token_table > NAMES_LEN_MAX ? align_part(s, s->token_table - NAMES_LEN_MAX) : 0;
 
-    for (size_t at = s->token_table; at >= lowest + PART_ALIGN && s->steps < SEARCH_STEPS;) {
-        at -= PART_ALIGN;
+    for (size_t at = s->token_table; at >= lowest + s->align && s->steps < SEARCH_STEPS;) {
+        at -= s->align;
         s->num_syms = u32_at(s, at);
-        if (s->num_syms < SYMBOLS_MIN || s->num_syms > SYMBOLS_MAX || u32_at(s, at + 4) != 0)
+        if (s->num_syms < SYMBOLS_MIN || s->num_syms > SYMBOLS_MAX ||
+            (s->align == 8 && u32_at(s, at + 4) != 0))
             continue;
         s->num_syms_at = at;
-        s->names = at + PART_ALIGN;
+        s->names = at + s->align;
         if (names_fit(s))
             return true;
     }
+    return false;
+}
+
+static bool find_table(struct search *s)
+{
+    for (s->align = 8; s->align >= 4; s->align /= 2)
+        if (find_token_table(s) && find_names(s))
+            return true;
     return false;
 }
 
@@ -250,11 +264,40 @@ static bool read_absolute(const struct search *s, size_t at, uint64_t *out)
     return out[s->num_syms - 1] >= KERNEL_HALF;
 }
 
+/* Where the byte of the file at `offset` is loaded; 0 when it is not. */
+static uint64_t loaded_at(const struct search *s, size_t offset)
+{
+    for (unsigned i = 0; i < elf_segment_count(&s->elf); i++) {
+        Elf64_Phdr p = elf_segment(&s->elf, i);
+
+        if (p.p_type == PT_LOAD && offset >= p.p_offset && offset - p.p_offset < p.p_filesz)
+            return p.p_vaddr + (offset - p.p_offset);
+    }
+    return 0;
+}
+
+/* Offsets that count from where they lie. */
+static bool read_place_relative(const struct search *s, size_t offsets, uint64_t *out)
+{
+    const uint64_t va = loaded_at(s, offsets);
+
+    for (uint32_t i = 0; va && i < s->num_syms; i++) {
+        const size_t at = (size_t)i * 4;
+
+        out[i] = va + at + (uint64_t)(int64_t)(int32_t)u32_at(s, offsets + at);
+        if (out[i] < (i > 0 ? out[i - 1] : KERNEL_HALF))
+            return false;
+    }
+    return va != 0;
+}
+
 static bool read_addresses(const struct search *s, uint64_t *out)
 {
-    size_t size = align_part((size_t)s->num_syms * 4);
-    size_t behind = align_part(s->token_index_end);
+    size_t size = align_part(s, (size_t)s->num_syms * 4);
+    size_t behind = align_part(s, s->token_index_end);
 
+    if (s->align == 4)
+        return behind <= s->len && s->len - behind >= size && read_place_relative(s, behind, out);
     if (behind <= s->len && s->len - behind >= size + 8 &&
         read_offsets(s, behind, u64_at(s, behind + size), out))
         return true;
@@ -294,14 +337,13 @@ static bool read_names(const struct search *s, struct kallsyms *k)
 struct kallsyms *kallsyms_from_elf(const void *vmlinux, size_t len, struct err *e)
 {
     struct search s = {.bytes = vmlinux, .len = len};
-    struct elf_view elf;
 
-    if (elf_open(&elf, vmlinux, len, "no kernel symbols", e) < 0)
+    if (elf_open(&s.elf, vmlinux, len, "no kernel symbols", e) < 0)
         return NULL;
-    if (!find_token_table(&s) || !find_names(&s)) {
+    if (!find_table(&s)) {
         err_set(e, STATUS_ERROR,
                 "no kernel symbols: the kernel has no kallsyms table of a known layout "
-                "(CONFIG_KALLSYMS, Linux 5.0 to 6.12)");
+                "(CONFIG_KALLSYMS, Linux 5.0 to 7.2)");
         return NULL;
     }
 
