@@ -28,12 +28,23 @@ uint32_t crc32_of(const void *data, size_t len)
     return (uint32_t)crc32_z(0, data, len);
 }
 
-void file_header_encode(uint8_t out[FILE_HEADER_BYTES])
+void file_header_encode(uint8_t out[FILE_HEADER_BYTES], uint32_t version)
 {
     memset(out, 0, FILE_HEADER_BYTES);
     memcpy(out, RECORDING_MAGIC, 8);
-    store_u32(out + 8, RECORDING_VERSION);
+    store_u32(out + 8, version);
     store_u32(out + 28, crc32_of(out, 28));
+}
+
+bool file_header_valid(const uint8_t in[FILE_HEADER_BYTES])
+{
+    struct cursor c = cursor_of(in + 8, 4);
+    const uint32_t version = cursor_u32(&c);
+    uint8_t expected[FILE_HEADER_BYTES];
+
+    file_header_encode(expected, version);
+    return version >= RECORDING_OLDEST && version <= RECORDING_VERSION &&
+           memcmp(in, expected, FILE_HEADER_BYTES) == 0;
 }
 
 void block_header_encode(uint8_t out[BLOCK_HEADER_BYTES], const struct block_header *h)

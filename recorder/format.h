@@ -35,8 +35,11 @@
  *
  * The version is one number for the whole file, the meaning of its streams included. Add one to it
  * whenever a reader of the old number could misread, or would refuse, a file of the new kind: a
- * field moved, a block type or an event added, a limit raised. A reader reads its own version only.
- * Magic, version and their places never change.
+ * field moved, a block type or an event added, a limit raised. A reader reads all versions from
+ * RECORDING_OLDEST on. Magic, version and their places never change.
+ *
+ *   12  the oldest that is read
+ *   13  accesses to CR4 are sync points, where the description says that CR4.TSD is dittovm's
  *
  * BLOCK
  *
@@ -88,7 +91,8 @@
  *               The block before INDEX is an EPOCH.
  */
 #define RECORDING_MAGIC   "DITTOREC"
-#define RECORDING_VERSION 12u
+#define RECORDING_VERSION 13u
+#define RECORDING_OLDEST  12u
 
 #define FILE_HEADER_BYTES  32u
 #define BLOCK_HEADER_BYTES 24u
@@ -134,7 +138,9 @@ struct end_record {
     char reason[END_REASON_BYTES + 1];
 };
 
-void file_header_encode(uint8_t out[FILE_HEADER_BYTES]);
+void file_header_encode(uint8_t out[FILE_HEADER_BYTES], uint32_t version);
+/* Whether it is a whole header, of a version that is read. */
+bool file_header_valid(const uint8_t in[FILE_HEADER_BYTES]);
 
 void block_header_encode(uint8_t out[BLOCK_HEADER_BYTES], const struct block_header *h);
 /* False when the header's own CRC is wrong; the fields are not checked further. */

@@ -124,7 +124,7 @@ struct recording_writer *writer_create(const char *path, bool overwrite, struct 
         release(w);
         return NULL;
     }
-    file_header_encode(header);
+    file_header_encode(header, RECORDING_VERSION);
     errno = ENOSPC; /* the cause of a short write */
     if (write(w->fd, header, sizeof header) != sizeof header)
         system_error(e, "write", path);
@@ -211,20 +211,18 @@ static uint64_t cut_remains(const struct recording_writer *w, uint64_t size)
 struct recording_writer *writer_reopen(const char *path, struct end_record *end, struct err *e)
 {
     struct recording_writer *w = new_writer(path, e);
-    uint8_t header[FILE_HEADER_BYTES], expected[FILE_HEADER_BYTES];
+    uint8_t header[FILE_HEADER_BYTES];
 
     if (!w)
         return NULL;
     w->meta_put = true;
-    file_header_encode(expected);
     w->fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     off_t size = w->fd < 0 ? -1 : lseek(w->fd, 0, SEEK_END);
     if (size < 0)
         system_error(e, "write to", path);
     else if (flock(w->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
         err_set(e, STATUS_ERROR, "%s is being written by another dittovm", path);
-    else if (pread(w->fd, header, sizeof header, 0) != sizeof header ||
-             memcmp(header, expected, sizeof header))
+    else if (pread(w->fd, header, sizeof header, 0) != sizeof header || !file_header_valid(header))
         not_finished(path, e);
     else {
         w->reopened_size = cut_remains(w, (uint64_t)size);

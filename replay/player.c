@@ -8,6 +8,7 @@
 #include "recorder/recorder.h"
 #include "recorder/streams.h"
 #include "replay/player_inside.h"
+#include "vmm/cr4.h"
 #include "vmm/fingerprint.h"
 
 int player_bad(const struct player *p, struct err *e, const char *what)
@@ -392,6 +393,10 @@ static int answer(struct player *p, const struct vcpu_exit *exit,
             return -1;
         memcpy(&value, msr, sizeof value);
         vcpu_finish_msr(vcpu, value, msr[8]);
+        return 0;
+    case EXIT_CR4_READ:
+    case EXIT_CR4_WRITE:
+        cr4_finish(vcpu, exit);
         return 0;
     case EXIT_TRAP:
         trap = gphook_classify(vcpu, frame);

@@ -107,6 +107,7 @@ static int read_meta(struct player *p, uint64_t *memory_size, bool *counted, str
                      recording_path(p->recording), clock);
     const char *smp = json_string_value(json_object_get(machine, "smp"));
     *counted = ops && ops->counts;
+    p->owns_tsd = json_is_true(json_object_get(machine, "owns_tsd"));
     p->parallel = smp && !strcmp(smp, "crew") && cpus > 1;
     *memory_size = (uint64_t)memory;
     p->cpu_count = rc == 0 ? (unsigned)cpus : 0;
@@ -147,9 +148,10 @@ static int open_cpus(struct player *p, const struct clock_ops *clock, bool count
 {
     for (unsigned i = 0; i < p->cpu_count; i++) {
         struct player_cpu *cpu = &p->cpus[i];
-        if (vcpu_create(&cpu->vcpu, p->parallel ? &p->views.vm[i] : &p->vm, i, p->cpu_count, e) <
-                0 ||
-            open_clock(p, cpu, clock, counted, e) < 0)
+        if (vcpu_create(&cpu->vcpu, p->parallel ? &p->views.vm[i] : &p->vm, i, p->cpu_count, e) < 0)
+            return -1;
+        cpu->vcpu.owns_tsd = p->owns_tsd;
+        if (open_clock(p, cpu, clock, counted, e) < 0)
             return -1;
         stepper_init(&cpu->stepper, &cpu->vcpu);
     }

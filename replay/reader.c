@@ -121,8 +121,8 @@ static int check_file_header(struct recording *r, struct err *e)
 
     if (recording_pread(r, 0, header, len, e))
         return -1;
-    file_header_encode(expected);
     /* A recorder killed at once leaves a piece of a header, or none. */
+    file_header_encode(expected, RECORDING_VERSION);
     if (len < sizeof header && memcmp(header, expected, len) == 0)
         return err_set(
             e, STATUS_BAD_RECORDING,
@@ -133,12 +133,12 @@ static int check_file_header(struct recording *r, struct err *e)
 
     struct cursor c = cursor_of(header + 8, 4);
     uint32_t version = cursor_u32(&c);
-    if (version != RECORDING_VERSION)
+    if (version < RECORDING_OLDEST || version > RECORDING_VERSION)
         return err_set(e, STATUS_BAD_RECORDING,
-                       "%s has recording format version %" PRIu32 "; this dittovm reads version "
-                       "%u: use the dittovm that recorded it",
-                       r->path, version, RECORDING_VERSION);
-    if (memcmp(header, expected, sizeof header) != 0)
+                       "%s has recording format version %" PRIu32 "; this dittovm reads versions "
+                       "%u to %u: use the dittovm that recorded it",
+                       r->path, version, RECORDING_OLDEST, RECORDING_VERSION);
+    if (!file_header_valid(header))
         return recording_damaged(r, 0, "file header", e);
     return 0;
 }

@@ -62,7 +62,9 @@ static bool code_section(const struct elf_view *elf, unsigned i, struct elf_exte
     Elf64_Shdr s;
 
     memcpy(&s, elf->bytes + elf->header.e_shoff + i * sizeof(s), sizeof(s));
-    if (s.sh_type != SHT_PROGBITS || !(s.sh_flags & SHF_EXECINSTR) ||
+    /* Of what can be written, too, only little is code (.data of Linux 7.2, for relocate_kernel).
+     */
+    if (s.sh_type != SHT_PROGBITS || (s.sh_flags & (SHF_EXECINSTR | SHF_WRITE)) != SHF_EXECINSTR ||
         !in_file(elf, s.sh_offset, s.sh_size))
         return false;
     *out = (struct elf_extent){.va = s.sh_addr, .offset = s.sh_offset, .len = s.sh_size};

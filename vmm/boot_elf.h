@@ -34,9 +34,9 @@ unsigned elf_segment_count(const struct elf_view *elf);
 Elf64_Phdr elf_segment(const struct elf_view *elf, unsigned i);
 
 /*
- * The executable bytes of the file: executable sections or, when the section table is missing or
- * names none, executable PT_LOAD segments. Call with *position = 0 and until it returns false;
- * extents that leave the file are skipped.
+ * The executable bytes of the file: executable sections that are not to be written or, when the
+ * section table is missing or names none, executable PT_LOAD segments. Call with *position = 0 and
+ * until it returns false; extents that leave the file are skipped.
  */
 bool elf_next_code(const struct elf_view *elf, unsigned *position, struct elf_extent *out);
 

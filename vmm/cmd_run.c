@@ -143,6 +143,7 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
         .initrd_len = s->initrd_len,
         .command_line = s->command_line,
         .disk = s->disk,
+        .owns_tsd = true,
         .clock = o->clock,
         .slow = o->slow,
         .grace_ns = o->grace_ms * 1000000u,

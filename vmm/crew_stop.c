@@ -60,7 +60,8 @@ static bool uses_memory(const struct member *c)
 {
     struct machine *m = c->crew->machine;
 
-    return pc_may_use_memory(&c->exit) || hook_is_due(m);
+    return pc_may_use_memory(&c->exit) || hook_is_due(m) ||
+           kernel_code_module_exit(&m->kernel_code, &c->cpu->vcpu, &c->exit);
 }
 
 void crew_arrive(struct member *c, const struct vcpu_exit *exit)

@@ -143,15 +143,41 @@ static void describe_options(json_t *machine, const struct run_options *o, const
         json_object_set_new(machine, "chaos", json_sprintf("%llu", (unsigned long long)o->chaos));
 }
 
+/* What dittovm has made of the kernel's code. */
+static json_t *describe_kernel_code(const struct kernel_code *code)
+{
+    return json_pack("{s:i, s:I, s:I, s:I}", "patched", (int)code->patched, "module_hook",
+                     (json_int_t)code->module_hook, "start", (json_int_t)code->start, "end",
+                     (json_int_t)code->end);
+}
+
+void description_kernel_code(const json_t *description, struct kernel_code *code)
+{
+    const json_t *j = json_object_get(json_object_get(description, "boot"), "kernel_code");
+
+    *code = (struct kernel_code){
+        .patched = (unsigned)json_integer_value(json_object_get(j, "patched")),
+        .module_hook = (uint64_t)json_integer_value(json_object_get(j, "module_hook")),
+        .start = (uint64_t)json_integer_value(json_object_get(j, "start")),
+        .end = (uint64_t)json_integer_value(json_object_get(j, "end")),
+    };
+}
+
+bool description_owns_tsd(const json_t *description)
+{
+    return json_is_true(json_object_get(json_object_get(description, "machine"), "owns_tsd"));
+}
+
 char *description_of_boot(const struct run_options *o, const struct run_sources *s,
                           const struct machine *m, const struct machine_boot *boot)
 {
     json_t *description = json_pack(
-        "{s:s, s:{s:I, s:i, s:s, s:s, s:s}, s:{s:s, s:s, s:s, s:i, s:o}, s:I}", "recorder",
+        "{s:s, s:{s:I, s:i, s:s, s:s, s:s, s:b}, s:{s:s, s:s, s:s, s:o, s:o}, s:I}", "recorder",
         RECORDER, "machine", "memory", (json_int_t)o->memory, "cpus", (int)o->cpus, "cpu",
-        "ditto-v1", "clock", m->cpu->clock.ops->name, "console", "16550 at 0x3f8", "boot", "from",
-        s->description, "kernel", boot->version, "command_line", s->command_line, "rdtsc_patched",
-        (int)boot->rdtsc_patched, "code", describe_code(m), "time", (json_int_t)time(NULL));
+        "ditto-v1", "clock", m->cpu->clock.ops->name, "console", "16550 at 0x3f8", "owns_tsd",
+        (int)m->config.owns_tsd, "boot", "from", s->description, "kernel", boot->version,
+        "command_line", s->command_line, "kernel_code", describe_kernel_code(&m->kernel_code),
+        "code", describe_code(m), "time", (json_int_t)time(NULL));
 
     if (description)
         describe_options(json_object_get(description, "machine"), o, m);

@@ -29,6 +29,11 @@ unsigned description_cpus(const json_t *description);
 /* The image that the recorded machine's disk was, or NULL if it had none. */
 const char *description_disk(const json_t *description);
 
+/* What was made of the kernel's code: all zeroes when it does not say. */
+void description_kernel_code(const json_t *description, struct kernel_code *code);
+/* Whether CR4.TSD is dittovm's in that machine (vmm/cr4.h). */
+bool description_owns_tsd(const json_t *description);
+
 /* The kernel's code, for forced points: machine_trust_code() with what the description says. */
 void description_trust_code(const json_t *description, struct machine *m);
 

@@ -163,7 +163,9 @@ enum trap_kind gphook_classify(struct vcpu *vcpu, const struct exception_frame *
     uint8_t code[3] = {0};
     size_t n = insn_read(vcpu, frame->rip, code, sizeof code);
 
-    if (n >= 2 && (frame->cs & 3) == 3 && frame->error == 0) {
+    /* Where the guest itself wants RDTSC to fault, it does. */
+    if (!(vcpu->owns_tsd && vcpu->guest_tsd) && n >= 2 && (frame->cs & 3) == 3 &&
+        frame->error == 0) {
         if (code[0] == 0x0f && code[1] == 0x31)
             return TRAP_RDTSC;
         if (n == 3 && code[0] == 0x0f && code[1] == 0x01 && code[2] == 0xf9)

@@ -243,6 +243,7 @@ int live_machine(struct live *l, struct machine *m, struct console *console, str
 {
     const struct machine_config config = {
         .cpus = 1,
+        .owns_tsd = description_owns_tsd(l->description),
         .disk = l->disk,
         .clock = l->options->clock,
         .slow = l->options->slow,
@@ -254,6 +255,7 @@ int live_machine(struct live *l, struct machine *m, struct console *console, str
     if (machine_create_from(m, &config, console, &l->state, e) < 0)
         return -1;
     description_trust_code(l->description, m);
+    description_kernel_code(l->description, &m->kernel_code);
     return 0;
 }
 

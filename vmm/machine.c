@@ -11,16 +11,13 @@
 #include "vmm/boot_elf.h"
 #include "vmm/crew.h"
 #include "vmm/kallsyms.h"
-#include "vmm/rdtsc_sites.h"
 #include "vmm/schedule.h"
 #include "vmm/written.h"
 
 #define ACPI_BASE 0xe0000u
 #define CR0_BOOT  0x80050033ull /* PG AM WP NE ET MP PE, as firmware leaves it */
 #define CR4_PAE   (1ull << 5)
-#define CR4_TSD   (1ull << 2)
-#define EFER_BOOT 0x500ull /* LME, LMA */
-#define RDTSC_MAX 4096
+#define EFER_BOOT 0x500ull    /* LME, LMA */
 #define CODE_MAX  (64u << 20) /* of one range; the sections of a kernel are far smaller */
 
 /* ---- the outside world of the devices ---- */
@@ -110,41 +107,24 @@ static void list_symbols(const struct kallsyms *symbols, struct bytes *out)
     }
 }
 
-/*
- * RDTSC at CPL0 cannot be trapped on stock KVM, so each one in the kernel's text becomes an IN of
- * the same length, which exits; and the CR4 that the kernel starts with gets TSD, which makes
- * RDTSC at CPL3 raise #GP (vmm/gphook.h).
- */
+static bool is_linux(const struct machine_boot *boot, const struct kallsyms *symbols)
+{
+    static const char banner[] = "Linux version ";
+
+    return symbols || boot->version[0] ||
+           memmem(boot->vmlinux, boot->vmlinux_len, banner, sizeof banner - 1);
+}
+
 static int patch_kernel(struct machine *m, struct machine_boot *boot, struct err *e)
 {
-    static const uint8_t rdtsc[2] = {0x0f, 0x31}, in[2] = {0xe5, RDTSC_PORT};
-    struct rdtsc_site *sites = calloc(RDTSC_MAX, sizeof *sites);
-    struct cr4_site cr4[CR4_SITES_MAX];
-    struct err no_symbols; /* a kernel without symbols is fine */
+    struct err no_symbols; /* what there is not then, is a doubt */
     struct kallsyms *symbols = kallsyms_from_elf(boot->vmlinux, boot->vmlinux_len, &no_symbols);
-    size_t count = 0, cr4_count = 0;
-    int rc;
+    const int rc = kernel_code_patch(&m->vm.memory, boot->vmlinux, boot->vmlinux_len, symbols,
+                                     is_linux(boot, symbols), &m->kernel_code, e);
 
-    assert(sites);
-    rc = rdtsc_sites_in_elf(boot->vmlinux, boot->vmlinux_len, sites, RDTSC_MAX, &count, e);
-    if (rc == 0)
-        rc = cr4_sites_in_elf(boot->vmlinux, boot->vmlinux_len, symbols, cr4, &cr4_count, e);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        uint8_t *at = guest_memory_at(&m->vm.memory, sites[i].pa, sizeof rdtsc);
-        if (sites[i].rdtscp || !at || memcmp(at, rdtsc, sizeof rdtsc))
-            continue; /* RDTSCP is #UD in this CPU model */
-        memcpy(at, in, sizeof in);
-        boot->rdtsc_patched++;
-    }
-    for (size_t i = 0; rc == 0 && i < cr4_count; i++) {
-        void *immediate = guest_memory_at(&m->vm.memory, cr4[i].pa, sizeof cr4[i].patched);
-        if (immediate)
-            memcpy(immediate, &cr4[i].patched, sizeof cr4[i].patched);
-    }
     if (symbols)
         list_symbols(symbols, &boot->symbols);
     kallsyms_free(symbols);
-    free(sites);
     return rc;
 }
 
@@ -201,7 +181,7 @@ static int set_boot_state(struct machine *m, const struct boot_state *boot, stru
     s->cr0 = CR0_BOOT;
     s->cr2 = 0;
     s->cr3 = boot->cr3;
-    s->cr4 = CR4_PAE | CR4_TSD;
+    s->cr4 = CR4_PAE;
     s->efer = EFER_BOOT;
     state.fpu = (struct kvm_fpu){.fcw = 0x37f, .mxcsr = 0x1f80};
     return vcpu_state_set(&m->cpus[0].vcpu, &state, e);
@@ -241,8 +221,10 @@ static int create_cpus(struct machine *m, struct err *e)
         struct machine_cpu *cpu = &m->cpus[i];
         cpu->state = i ? CPU_STOPPED : CPU_RUNS;
         struct vm *vm = m->config.parallel ? &m->views.vm[i] : &m->vm;
-        if (vcpu_create(&cpu->vcpu, vm, i, m->config.cpus, e) < 0 ||
-            clock_open(&cpu->clock, m->config.clock, &cpu->vcpu, &m->hook, e) < 0)
+        if (vcpu_create(&cpu->vcpu, vm, i, m->config.cpus, e) < 0)
+            return -1;
+        cpu->vcpu.owns_tsd = m->config.owns_tsd;
+        if (clock_open(&cpu->clock, m->config.clock, &cpu->vcpu, &m->hook, e) < 0)
             return -1;
     }
     return 0;

@@ -11,6 +11,7 @@
 #include "recorder/recorder.h"
 #include "vmm/clock.h"
 #include "vmm/console.h"
+#include "vmm/kernel_code.h"
 #include "vmm/pc.h"
 #include "vmm/views.h"
 
@@ -28,6 +29,8 @@ struct machine_config {
     size_t kernel_len, initrd_len;
     const char *command_line;
     struct disk *disk; /* may be NULL; stays the caller's */
+    bool owns_tsd; /* CR4.TSD is ours (vmm/cr4.h): false only for one that goes on from a recording
+                      in which it was not */
     const struct clock_ops *clock;
     uint64_t slow;     /* device time passes so many times slower than the host's; at least 1 */
     uint64_t grace_ns; /* how long an interrupt waits for a sync point before one is forced */
@@ -93,6 +96,7 @@ struct machine {
     struct recorder *recorder;
     struct recorded_dma dma;
     struct gp_hook hook;
+    struct kernel_code kernel_code;
     struct clock_host clock_host;
     struct console *console;
 
@@ -123,8 +127,7 @@ struct machine_boot {
     uint8_t *vmlinux; /* the caller frees it */
     size_t vmlinux_len;
     char version[128];
-    unsigned rdtsc_patched; /* sites in kernel text */
-    struct bytes symbols;   /* as recorder_symbols() wants them; the caller frees it */
+    struct bytes symbols; /* as recorder_symbols() wants them; the caller frees it */
 };
 
 /* Build the machine and load its kernel. Nothing runs yet. */

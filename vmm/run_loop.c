@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "vmm/cr4.h"
 #include "vmm/crew.h"
 #include "vmm/msr.h"
 #include "vmm/run_loop.h"
@@ -319,6 +320,8 @@ void handle_sync(struct machine *m, struct vcpu_exit *exit)
     case EXIT_MMIO_READ:
     case EXIT_MMIO_WRITE:
         serve(m, exit);
+        if (kernel_code_module_exit(&m->kernel_code, &m->cpu->vcpu, exit))
+            (void)kernel_code_load_module(&m->cpu->vcpu, &m->vm.memory, &m->dma.dma);
         break;
     case EXIT_RDMSR:
     case EXIT_WRMSR:
@@ -328,6 +331,11 @@ void handle_sync(struct machine *m, struct vcpu_exit *exit)
         tsc = tsc_now(m);
         recorder_tsc(m->recorder, tsc);
         vcpu_finish_rdtsc(&m->cpu->vcpu, exit, tsc);
+        break;
+    case EXIT_CR4_READ:
+    case EXIT_CR4_WRITE:
+        cr4_finish(&m->cpu->vcpu, exit);
+        m->cpu->fault_pending = vcpu_event_pending(&m->cpu->vcpu);
         break;
     case EXIT_TRAP:
         handle_trap(m, &frame);

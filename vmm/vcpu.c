@@ -10,6 +10,7 @@
 
 #include "mmu/walk.h"
 #include "vmm/cpuid.h"
+#include "vmm/cr4.h"
 #include "vmm/insn.h"
 #include "vmm/ownership.h"
 
@@ -217,6 +218,8 @@ static int classify(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
         exit->data = (uint8_t *)run + run->io.data_offset;
         if (exit->kind == EXIT_PIO_IN && exit->at == RDTSC_PORT && exit->size == 4)
             exit->kind = EXIT_RDTSC;
+        else if (exit->kind == EXIT_PIO_OUT && vcpu->owns_tsd)
+            (void)cr4_exit(vcpu, exit);
         return 0;
     case KVM_EXIT_MMIO:
         exit->kind = run->mmio.is_write ? EXIT_MMIO_WRITE : EXIT_MMIO_READ;
@@ -454,9 +457,11 @@ void vcpu_get_sregs(struct vcpu *vcpu, struct kvm_sregs *sregs)
         sregs->cr3 = vcpu->cr3_shown;
     if (vcpu->idt_aliased)
         sregs->idt = vcpu->idt_shown;
+    if (vcpu->owns_tsd && !vcpu->guest_tsd)
+        sregs->cr4 &= ~CR4_TSD;
 }
 
-void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs)
+bool vcpu_try_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs)
 {
     struct kvm_sregs used = *sregs;
 
@@ -464,9 +469,20 @@ void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs)
         used.cr3 = vcpu->cr3_used;
     if (vcpu->idt_aliased)
         used.idt = vcpu->idt_used;
-    int rc = ioctl(vcpu->fd, KVM_SET_SREGS, &used);
-    assert(rc == 0);
+    if (vcpu->owns_tsd)
+        used.cr4 |= CR4_TSD;
+    if (ioctl(vcpu->fd, KVM_SET_SREGS, &used) < 0)
+        return false;
+    vcpu->guest_tsd = sregs->cr4 & CR4_TSD;
     vcpu->run->s.regs.sregs = used;
+    return true;
+}
+
+void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs)
+{
+    const bool taken = vcpu_try_sregs(vcpu, sregs);
+
+    assert(taken);
 }
 
 void vcpu_flush_tlb(struct vcpu *vcpu)

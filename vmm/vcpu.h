@@ -32,7 +32,11 @@ enum exit_kind {
     /* The guest needs a page that the vCPU may not use, or not so (vmm/ownership.h), and has not
      * done the instruction yet. at: GPA of the page; size: enum page_access, what it needs. */
     EXIT_FAULT = 14,
-    EXIT_SYNC_LAST = EXIT_FAULT,
+    /* An access to CR4 that was replaced when its code was loaded (vmm/cr4.h). size: number of the
+     * register, as in instructions; answer with cr4_finish(). */
+    EXIT_CR4_READ = 15,
+    EXIT_CR4_WRITE = 16,
+    EXIT_SYNC_LAST = EXIT_CR4_WRITE,
     /* Exits that the guest does not notice and a recording does not contain. */
     EXIT_KICK = 32,   /* vcpu_kick() or a signal */
     EXIT_STEP = 33,   /* one instruction was stepped, or a hardware breakpoint was hit */
@@ -65,6 +69,8 @@ struct vcpu {
     uint64_t cr3_shown, cr3_used; /* see vcpu_alias_cr3() */
     bool idt_aliased;             /* see vcpu_alias_idt() */
     struct kvm_dtable idt_shown, idt_used;
+    bool owns_tsd;  /* CR4.TSD is ours (vmm/cr4.h); to be set before the state is */
+    bool guest_tsd; /* what the guest believes of it then */
 };
 
 /* Number `index` of `count`, at most MAX_VCPUS. It must not be moved, and be destroyed before vm.
@@ -106,6 +112,9 @@ void vcpu_set_cr8(struct vcpu *vcpu, uint8_t cr8);
 bool vcpu_event_pending(const struct vcpu *vcpu);
 /* Ask for EXIT_WINDOW as soon as the guest can take an interrupt, or stop asking. */
 void vcpu_want_window(struct vcpu *vcpu, bool want);
+
+/* Whether KVM takes these system registers: false when the guest may not have such values. */
+bool vcpu_try_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs);
 
 /* The calls below are ioctls on a live vCPU and assert that they succeed. */
 void vcpu_set_regs(struct vcpu *vcpu, const struct kvm_regs *regs);

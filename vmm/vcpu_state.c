@@ -9,6 +9,7 @@
 
 #include "recorder/event.h"
 #include "vmm/cpuid.h"
+#include "vmm/cr4.h"
 #include "vmm/msr.h"
 
 struct msr_block {
@@ -35,6 +36,8 @@ int vcpu_state_get(struct vcpu *vcpu, struct vcpu_state *state, struct err *e)
         ioctl(vcpu->fd, KVM_GET_SREGS, &state->sregs) < 0 ||
         ioctl(vcpu->fd, KVM_GET_FPU, &state->fpu) < 0)
         return err_set(e, STATUS_ERROR, "cannot read the vCPU's state: %s", strerror(errno));
+    if (vcpu->owns_tsd && !vcpu->guest_tsd)
+        state->sregs.cr4 &= ~CR4_TSD;
     if (ioctl(vcpu->fd, KVM_GET_MSRS, &block) != (int)msr_state_count)
         return err_set(e, STATUS_ERROR, "cannot read the vCPU's MSRs: %s", strerror(errno));
     for (unsigned i = 0; i < msr_state_count; i++)
@@ -56,8 +59,8 @@ int vcpu_state_set(struct vcpu *vcpu, const struct vcpu_state *state, struct err
     msr_block_init(&block);
     for (unsigned i = 0; i < msr_state_count; i++)
         block.entry[i].data = state->msrs[i];
-    if (ioctl(vcpu->fd, KVM_SET_SREGS, &sregs) < 0 ||
-        ioctl(vcpu->fd, KVM_SET_REGS, &state->regs) < 0 || ioctl(vcpu->fd, KVM_SET_FPU, &fpu) < 0)
+    if (!vcpu_try_sregs(vcpu, &sregs) || ioctl(vcpu->fd, KVM_SET_REGS, &state->regs) < 0 ||
+        ioctl(vcpu->fd, KVM_SET_FPU, &fpu) < 0)
         return err_set(e, STATUS_ERROR, "KVM refuses the vCPU's state: %s", strerror(errno));
     *vcpu->regs = state->regs;
     vcpu_set_cr8(vcpu, sregs.cr8 & 15); /* or KVM's next run would bring back the old one */

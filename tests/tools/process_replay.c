@@ -18,6 +18,7 @@
 
 #include "replay/player_inside.h"
 #include "tests/tools/process.h"
+#include "vmm/cr4.h"
 #include "vmm/command.h"
 #include "vmm/insn.h"
 
@@ -243,6 +244,14 @@ static bool is_port(const struct insn *insn, struct vcpu_exit *exit)
         .data = (uint8_t *)&now.rax,
     };
     next_rip = now.rip + insn->info.length;
+    /* A MOV from or to CR4 that was replaced (vmm/cr4.h): as cr4_exit() shows it. */
+    if (!in && memory(now.rip, 1)[0] >> 4 == 4 &&
+        (exit->at == CR4_READ_PORT || exit->at == CR4_WRITE_PORT))
+        *exit = (struct vcpu_exit){
+            .kind = exit->at == CR4_READ_PORT ? EXIT_CR4_READ : EXIT_CR4_WRITE,
+            .size = memory(now.rip, 1)[0] & 15u,
+            .count = 1,
+        };
     return true;
 }
 
@@ -313,6 +322,11 @@ static void answer(const struct vcpu_exit *exit)
             now.rax = 0;
         memcpy(&now.rax, value, exit->size);
     }
+    uint64_t *general = (uint64_t *)&now + insn_index_of[exit->size & 15];
+    if (exit->kind == EXIT_CR4_READ)
+        *general = cr[4];
+    else if (exit->kind == EXIT_CR4_WRITE)
+        cr[4] = *general;
     now.rip = next_rip;
     instructions += exit->kind != EXIT_WINDOW;
 }

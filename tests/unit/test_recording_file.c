@@ -312,7 +312,7 @@ static void test_not_a_recording(void **state)
     spill(other, "", 0);
     expect_refused(other, "nothing to replay");
 
-    file_header_encode(header);
+    file_header_encode(header, RECORDING_VERSION);
     spill(other, header, sizeof header);
     expect_refused(other, "nothing to replay");
     header[12] = 1;
@@ -321,9 +321,13 @@ static void test_not_a_recording(void **state)
     header[12] = 0;
     header[8] = RECORDING_VERSION + 1;
     spill(other, header, sizeof header);
-    snprintf(text, sizeof text, "format version %u; this dittovm reads version %u",
-             RECORDING_VERSION + 1, RECORDING_VERSION);
+    snprintf(text, sizeof text, "format version %u; this dittovm reads versions %u to %u",
+             RECORDING_VERSION + 1, RECORDING_OLDEST, RECORDING_VERSION);
     expect_refused(other, text);
+    /* The oldest that is read: what there is of it here is its header. */
+    file_header_encode(header, RECORDING_OLDEST);
+    spill(other, header, sizeof header);
+    expect_refused(other, "nothing to replay");
 }
 
 static void test_killed(void **state)

@@ -11,7 +11,8 @@
 #include <cmocka.h>
 
 #include "vmm/boot.h"
-#include "vmm/rdtsc_sites.h"
+#include "vmm/code_sites.h"
+#include "vmm/kernel_code.h"
 
 #define TEXT_VA 0xffffffff81000000ull
 
@@ -35,7 +36,7 @@ static void fill_text(uint8_t *text, size_t len)
 static void finds_rdtsc_and_rdtscp(void **state)
 {
     uint8_t text[1024];
-    struct rdtsc_site sites[8];
+    struct code_site sites[8];
 
     (void)state;
     fill_text(text, sizeof(text));
@@ -43,43 +44,43 @@ static void finds_rdtsc_and_rdtscp(void **state)
     memcpy(text + 2, "\x66\x90", 2);           /* so that the pattern's second goes on */
     memcpy(text + 512, "\x0f\x01\xf9\x90", 4); /* push; mov, replaced */
     memcpy(text + 1008 + 13, "\x90\x0f\x31", 3);
-    assert_int_equal(rdtsc_sites_find(text, sizeof(text), TEXT_VA, sites, 8), 3);
+    assert_int_equal(code_sites_find(text, sizeof(text), TEXT_VA, sites, 8), 3);
     assert_int_equal(sites[0].va, TEXT_VA);
-    assert_false(sites[0].rdtscp);
+    assert_int_equal(sites[0].kind, SITE_RDTSC);
     assert_int_equal(sites[1].va, TEXT_VA + 512);
-    assert_true(sites[1].rdtscp);
+    assert_int_equal(sites[1].kind, SITE_RDTSCP);
     assert_int_equal(sites[1].offset, 512);
     assert_int_equal(sites[2].offset, 1022);
-    assert_false(sites[2].rdtscp);
-    assert_int_equal(rdtsc_sites_find(text, sizeof(text), TEXT_VA, sites, 2), 2);
-    assert_int_equal(rdtsc_sites_find(text, 0, TEXT_VA, sites, 2), 0);
-    assert_int_equal(rdtsc_sites_find(text, 1, TEXT_VA, sites, 2), 0);
+    assert_int_equal(sites[2].kind, SITE_RDTSC);
+    assert_int_equal(code_sites_find(text, sizeof(text), TEXT_VA, sites, 2), 2);
+    assert_int_equal(code_sites_find(text, 0, TEXT_VA, sites, 2), 0);
+    assert_int_equal(code_sites_find(text, 1, TEXT_VA, sites, 2), 0);
 }
 
 static void ignores_the_bytes_inside_other_instructions(void **state)
 {
     uint8_t text[1024];
-    struct rdtsc_site sites[8];
+    struct code_site sites[8];
 
     (void)state;
     fill_text(text, sizeof(text));
     memcpy(text + 512 + 7, "\x0f\x31\x00\x00", 4); /* the displacement of the mov */
     memcpy(text + 768 + 7, "\x0f\x01\xf9\x00", 4);
-    assert_int_equal(rdtsc_sites_find(text, sizeof(text), TEXT_VA, sites, 8), 0);
+    assert_int_equal(code_sites_find(text, sizeof(text), TEXT_VA, sites, 8), 0);
 }
 
 /* Out of step, a run of wrmsr decodes as `xor %cl,(%rdi)` until its end. */
 static void is_not_fooled_by_a_run_of_wrmsr(void **state)
 {
     uint8_t text[1024];
-    struct rdtsc_site sites[8];
+    struct code_site sites[8];
 
     (void)state;
     fill_text(text, sizeof(text));
     for (size_t i = 512; i < 704; i += 2)
         memcpy(text + i, "\x0f\x30", 2);
     memcpy(text + 704, "\x0f\x31\x66\x90", 4);
-    assert_int_equal(rdtsc_sites_find(text, sizeof(text), TEXT_VA, sites, 8), 1);
+    assert_int_equal(code_sites_find(text, sizeof(text), TEXT_VA, sites, 8), 1);
     assert_int_equal(sites[0].offset, 704);
 }
 
@@ -111,60 +112,70 @@ static void make_elf(uint8_t *file)
     fill_text(file + CODE_AT, FILE_LEN - CODE_AT);
 }
 
-static const uint8_t cr4_set[] = {
-    0xb9, 0,    0,    0,    0,    /* mov $0,%ecx */
-    0x81, 0xc9, 0xa0, 0,    0, 0, /* or $(PAE|PGE),%ecx */
-    0x74, 0x06,                   /* je over the next */
-    0x81, 0xc9, 0,    0x10, 0, 0, /* or $LA57,%ecx */
-    0x0f, 0x22, 0xe1,             /* mov %rcx,%cr4 */
-    0xc3,
+/* Accesses to CR4, with what they are replaced by. */
+static const struct {
+    const char *code, *patch;
+    size_t len;
+    enum code_site_kind kind;
+} cr4_access[] = {
+    {"\x0f\x22\xe7", "\x47\xe7\xe2", 3, SITE_CR4_WRITE},         /* mov %rdi,%cr4 */
+    {"\x0f\x20\xe0", "\x40\xe7\xe3", 3, SITE_CR4_READ},          /* mov %cr4,%rax */
+    {"\x41\x0f\x20\xe2", "\x4a\xe7\xe3\x90", 4, SITE_CR4_READ},  /* mov %cr4,%r10 */
+    {"\x41\x0f\x22\xe5", "\x4d\xe7\xe2\x90", 4, SITE_CR4_WRITE}, /* mov %r13,%cr4 */
+    {"\x48\x0f\x20\xe3", "\x43\xe7\xe3\x90", 4, SITE_CR4_READ},  /* the same with REX.W */
 };
-static const uint8_t cr4_keep[] = {
-    0xba, 0x20, 0x10, 0,    0, /* mov $(PAE|LA57),%edx */
-    0x83, 0xca, 0x40,          /* or $MCE,%edx */
-    0x0f, 0x20, 0xe1,          /* mov %cr4,%rcx */
-    0x21, 0xd1,                /* and %edx,%ecx */
-    0x0f, 0xba, 0xe9, 0x04,    /* bts $PSE,%ecx */
-    0x0f, 0x22, 0xe1,          /* mov %rcx,%cr4 */
-    0xc3,
-};
+
+static void finds_and_replaces_accesses_to_cr4(void **state)
+{
+    uint8_t text[1024], patch[CODE_SITE_BYTES];
+    struct code_site sites[8];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cr4_access / sizeof *cr4_access; i++) {
+        const size_t len = cr4_access[i].len;
+        fill_text(text, sizeof text);
+        memcpy(text + 512, "\x66\x90\x66\x90", 4); /* in place of push; mov */
+        memcpy(text + 512 + 4 - len, cr4_access[i].code, len);
+        if (len == 3)
+            text[512] = 0x90;
+        assert_int_equal(code_sites_find(text, sizeof text, TEXT_VA, sites, 8), 1);
+        assert_int_equal(sites[0].kind, cr4_access[i].kind);
+        assert_int_equal(sites[0].len, len);
+        assert_int_equal(sites[0].offset, 512 + 4 - len);
+        assert_int_equal(code_site_patch(&sites[0], text + sites[0].offset, patch), len);
+        assert_memory_equal(patch, cr4_access[i].patch, len);
+        /* Where the code has changed since, nothing is replaced. */
+        text[sites[0].offset + len - 1] ^= 8;
+        assert_int_equal(code_site_patch(&sites[0], text + sites[0].offset, patch), 0);
+    }
+    /* CR3 and CR8 are others. */
+    fill_text(text, sizeof text);
+    memcpy(text + 512, "\x90\x0f\x22\xdf", 4);
+    assert_int_equal(code_sites_find(text, sizeof text, TEXT_VA, sites, 8), 0);
+    memcpy(text + 512, "\x44\x0f\x20\xc0", 4);
+    assert_int_equal(code_sites_find(text, sizeof text, TEXT_VA, sites, 8), 0);
+}
 
 static void finds_sites_of_an_elf_file(void **state)
 {
     uint8_t *file = malloc(FILE_LEN);
-    struct rdtsc_site sites[8];
-    struct cr4_site cr4[CR4_SITES_MAX];
+    struct code_site sites[8];
     size_t count;
     struct err e;
 
     (void)state;
     make_elf(file);
     memcpy(file + CODE_AT + 0x200, "\x0f\x31\x66\x90", 4);
-    memcpy(file + CODE_AT + 0x400, cr4_set, sizeof(cr4_set));
-    memcpy(file + CODE_AT + 0x600, cr4_keep, sizeof(cr4_keep));
-    assert_int_equal(rdtsc_sites_in_elf(file, FILE_LEN, sites, 8, &count, &e), 0);
-    assert_int_equal(count, 1);
+    memcpy(file + CODE_AT + 0x400, "\x90\x0f\x22\xe7", 4);
+    assert_int_equal(code_sites_in_elf(file, FILE_LEN, sites, 8, &count, &e), 0);
+    assert_int_equal(count, 2);
+    assert_int_equal(sites[1].kind, SITE_CR4_WRITE);
+    assert_int_equal(sites[1].pa, 0x1000401);
     assert_int_equal(sites[0].va, TEXT_VA + 0x200);
     assert_int_equal(sites[0].pa, 0x1000200);
     assert_int_equal(sites[0].offset, CODE_AT + 0x200);
 
-    assert_int_equal(cr4_sites_in_elf(file, FILE_LEN, NULL, cr4, &count, &e), 0);
-    assert_int_equal(count, 2);
-    assert_int_equal(cr4[0].va, TEXT_VA + 0x405);
-    assert_int_equal(cr4[0].pa, 0x1000407);
-    assert_int_equal(cr4[0].offset, CODE_AT + 0x407);
-    assert_int_equal(file[cr4[0].offset], 0xa0);
-    assert_int_equal(cr4[0].kind, CR4_BITS_SET);
-    assert_int_equal(cr4[0].patched, 0xa4);
-    assert_int_equal(cr4[1].offset, CODE_AT + 0x601);
-    assert_int_equal(cr4[1].kind, CR4_BITS_KEPT);
-    assert_int_equal(cr4[1].patched, 0x1024);
-
-    /* Without the write to CR4 it is an ordinary constant. */
-    file[CODE_AT + 0x400 + 21] = 0xd9;
-    assert_int_equal(cr4_sites_in_elf(file, FILE_LEN, NULL, cr4, &count, &e), 0);
-    assert_int_equal(count, 1);
-    assert_int_equal(rdtsc_sites_in_elf("ELF", 3, sites, 8, &count, &e), -1);
+    assert_int_equal(code_sites_in_elf("ELF", 3, sites, 8, &count, &e), -1);
     assert_non_null(strstr(e.text, "ELF"));
     free(file);
 }
@@ -172,24 +183,21 @@ static void finds_sites_of_an_elf_file(void **state)
 static void survives_damaged_files(void **state)
 {
     uint8_t *good = malloc(FILE_LEN), *bad = malloc(FILE_LEN);
-    struct rdtsc_site sites[8];
-    struct cr4_site cr4[CR4_SITES_MAX];
+    struct code_site sites[8];
     size_t count;
     struct err e;
 
     (void)state;
     make_elf(good);
     memcpy(good + CODE_AT + 0x200, "\x0f\x31\x66\x90", 4);
-    memcpy(good + CODE_AT + 0x400, cr4_set, sizeof(cr4_set));
+    memcpy(good + CODE_AT + 0x400, "\x90\x0f\x22\xe7", 4);
     srand(1);
     for (unsigned i = 0; i < 2000; i++) {
         memcpy(bad, good, FILE_LEN);
         for (unsigned k = 0; k < 4; k++)
             bad[(size_t)rand() % (k < 2 ? 128 : FILE_LEN)] ^= (uint8_t)(1 << rand() % 8);
-        rdtsc_sites_in_elf(bad, FILE_LEN, sites, 8, &count, &e);
+        code_sites_in_elf(bad, FILE_LEN, sites, 8, &count, &e);
         assert_true(count <= 8);
-        cr4_sites_in_elf(bad, FILE_LEN, NULL, cr4, &count, &e);
-        assert_true(count <= CR4_SITES_MAX);
     }
     free(good);
     free(bad);
@@ -200,11 +208,10 @@ static void finds_the_sites_of_a_real_kernel(void **state)
 {
     const char *path = getenv("DITTO_TEST_VMLINUZ");
     static uint8_t kernel[64 << 20];
-    static struct rdtsc_site sites[1000];
-    struct cr4_site cr4[CR4_SITES_MAX];
+    static struct code_site sites[1000];
     struct guest_memory m;
     struct boot_state boot;
-    size_t count, rdtscp = 0;
+    size_t count, of_kind[SITE_CR4_WRITE + 1] = {0};
     struct err e;
 
     (void)state;
@@ -223,29 +230,26 @@ static void finds_the_sites_of_a_real_kernel(void **state)
     fclose(f);
     assert_int_equal(guest_memory_create(&m, 512ull << 20, &e), 0);
     assert_int_equal(boot_load(&config, &m, &boot, &e), 0);
-    assert_int_equal(rdtsc_sites_in_elf(boot.vmlinux, boot.vmlinux_len, sites, 1000, &count, &e),
-                     0);
+    assert_int_equal(code_sites_in_elf(boot.vmlinux, boot.vmlinux_len, sites, 1000, &count, &e), 0);
     for (size_t i = 0; i < count; i++) {
-        rdtscp += sites[i].rdtscp;
-        assert_memory_equal(guest_memory_at(&m, sites[i].pa, 2),
-                            sites[i].rdtscp ? "\x0f\x01" : "\x0f\x31", 2);
+        of_kind[sites[i].kind]++;
+        assert_memory_equal(guest_memory_at(&m, sites[i].pa, sites[i].len),
+                            boot.vmlinux + sites[i].offset, sites[i].len);
     }
-    print_message("%zu rdtsc, %zu rdtscp\n", count - rdtscp, rdtscp);
-    assert_in_range(count - rdtscp, 50, 500);
+    print_message("%zu rdtsc, %zu rdtscp, CR4: %zu reads, %zu writes\n", of_kind[SITE_RDTSC],
+                  of_kind[SITE_RDTSCP], of_kind[SITE_CR4_READ], of_kind[SITE_CR4_WRITE]);
+    assert_in_range(of_kind[SITE_RDTSC], 50, 500);
+    assert_in_range(of_kind[SITE_CR4_READ], 5, 50);
+    assert_in_range(of_kind[SITE_CR4_WRITE], 5, 50);
 
     struct kallsyms *k = kallsyms_from_elf(boot.vmlinux, boot.vmlinux_len, &e);
+    struct kernel_code code;
 
     assert_non_null(k);
-    assert_int_equal(cr4_sites_in_elf(boot.vmlinux, boot.vmlinux_len, k, cr4, &count, &e), 0);
-    assert_in_range(count, 2, 4);
-    for (size_t i = 0; i < count; i++)
-        print_message("CR4 site of kind %d at 0x%llx\n", cr4[i].kind,
-                      (unsigned long long)cr4[i].va);
-    assert_int_not_equal(cr4[0].kind, CR4_BITS_CLEARED);
-    assert_int_equal(cr4[count - 1].kind, CR4_BITS_CLEARED);
-    assert_int_equal(cr4[count - 1].patched, 0xb);
-    assert_string_equal(kallsyms_name(k, cr4[count - 1].va, NULL), "cpu_init");
-    assert_int_equal(*(const uint8_t *)guest_memory_at(&m, cr4[count - 1].pa, 4), 0xf);
+    assert_int_equal(kernel_code_patch(&m, boot.vmlinux, boot.vmlinux_len, k, true, &code, &e), 0);
+    assert_string_equal(code.doubt, "");
+    assert_int_equal(code.patched, count - of_kind[SITE_RDTSCP]);
+    assert_in_range(code.module_hook, code.start, code.end - 1);
     kallsyms_free(k);
     free(boot.vmlinux);
     guest_memory_destroy(&m);
@@ -257,6 +261,7 @@ int main(void)
         cmocka_unit_test(finds_rdtsc_and_rdtscp),
         cmocka_unit_test(ignores_the_bytes_inside_other_instructions),
         cmocka_unit_test(is_not_fooled_by_a_run_of_wrmsr),
+        cmocka_unit_test(finds_and_replaces_accesses_to_cr4),
         cmocka_unit_test(finds_sites_of_an_elf_file),
         cmocka_unit_test(survives_damaged_files),
         cmocka_unit_test(finds_the_sites_of_a_real_kernel),

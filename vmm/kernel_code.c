@@ -1,0 +1,247 @@
+#include "vmm/kernel_code.h"
+
+#include <assert.h>
+#include <elf.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mmu/walk.h"
+#include "vmm/boot_elf.h"
+#include "vmm/code_sites.h"
+
+#define SITES_MAX 8192
+
+#define CALL     0xe8
+#define JMP      0xe9
+#define INT3     0xcc
+#define REL_LEN  5u /* of CALL and JMP with a 32-bit distance */
+#define HOOK_LEN 7u /* out %al,$port; jmp */
+#define GAP_MIN  32u
+#define CALLS    4u
+
+/* A module's sections, and what they may have of code. */
+#define SECTIONS_MAX 4096u
+#define CODE_MAX     (64u << 20)
+
+/* ---- the kernel's file ---- */
+
+static int patch_sites(const struct guest_memory *m, const void *vmlinux, size_t len,
+                       struct kernel_code *out, unsigned *cr4_writes, struct err *e)
+{
+    struct code_site *sites = calloc(SITES_MAX, sizeof *sites);
+    size_t count = 0;
+
+    assert(sites);
+    *cr4_writes = 0;
+    int rc = code_sites_in_elf(vmlinux, len, sites, SITES_MAX, &count, e);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        uint8_t code[CODE_SITE_BYTES] = {0}, patch[CODE_SITE_BYTES];
+        uint8_t *at = guest_memory_at(m, sites[i].pa, sites[i].len);
+        if (!at)
+            continue;
+        memcpy(code, at, sites[i].len);
+        const size_t n = code_site_patch(&sites[i], code, patch);
+        memcpy(at, patch, n);
+        out->patched += n > 0;
+        *cr4_writes += sites[i].kind == SITE_CR4_WRITE;
+    }
+    free(sites);
+    return rc;
+}
+
+/* ---- the way to module_finalize() ---- */
+
+static int32_t distance(const uint8_t *insn)
+{
+    int32_t d;
+
+    memcpy(&d, insn + 1, sizeof d);
+    return d;
+}
+
+static void set_target(uint8_t *insn, uint64_t va, uint64_t target)
+{
+    const int32_t d = (int32_t)(target - va - REL_LEN);
+
+    memcpy(insn + 1, &d, sizeof d);
+}
+
+/* The calls of the function at `target` in this piece of code: offsets into it. */
+static unsigned find_calls(const uint8_t *text, const struct elf_extent *code, uint64_t target,
+                           size_t out[CALLS])
+{
+    unsigned count = 0;
+
+    for (size_t i = 0; i + REL_LEN <= code->len && count < CALLS; i++)
+        if (text[i] == CALL &&
+            code->va + i + REL_LEN + (uint64_t)(int64_t)distance(text + i) == target &&
+            code_starts_at(text, code->len, i))
+            out[count++] = i;
+    return count;
+}
+
+/* The middle of the longest gap between functions: bytes that nothing runs. 0: there is none. */
+static size_t find_gap(const uint8_t *text, size_t len)
+{
+    size_t best = 0, best_len = 0;
+
+    for (size_t i = 0; i < len;) {
+        size_t end = i;
+        while (end < len && text[end] == INT3)
+            end++;
+        if (end - i > best_len) {
+            best = i;
+            best_len = end - i;
+        }
+        i = end + 1;
+    }
+    return best_len >= GAP_MIN ? best + (best_len - HOOK_LEN) / 2 : 0;
+}
+
+static bool hook_calls(const struct guest_memory *m, const uint8_t *file,
+                       const struct elf_extent *code, uint64_t target, struct kernel_code *out)
+{
+    const uint8_t *text = file + code->offset;
+    uint8_t *loaded = code->pa ? guest_memory_at(m, code->pa, code->len) : NULL;
+    size_t call[CALLS];
+    const unsigned calls = find_calls(text, code, target, call);
+    const size_t gap = calls ? find_gap(text, code->len) : 0;
+
+    if (!loaded || !gap)
+        return false;
+    uint8_t hook[HOOK_LEN] = {0xe6, MODULE_PORT, JMP};
+    set_target(hook + 2, code->va + gap + 2, target);
+    memcpy(loaded + gap, hook, sizeof hook);
+    out->module_hook = code->va + gap;
+    for (unsigned i = 0; i < calls; i++)
+        set_target(loaded + call[i], code->va + call[i], out->module_hook);
+    return true;
+}
+
+static bool has_modules(const struct kallsyms *symbols)
+{
+    return kallsyms_address(symbols, "module_finalize") ||
+           kallsyms_address(symbols, "load_module") || kallsyms_address(symbols, "do_init_module");
+}
+
+static void hook_modules(const struct guest_memory *m, const struct elf_view *elf,
+                         const struct kallsyms *symbols, struct kernel_code *out)
+{
+    const uint64_t target = kallsyms_address(symbols, "module_finalize");
+    struct elf_extent code;
+    unsigned position = 0;
+
+    while (target && !out->module_hook && elf_next_code(elf, &position, &code))
+        if (hook_calls(m, elf->bytes, &code, target, out))
+            return;
+}
+
+static void find_extent(const struct elf_view *elf, struct kernel_code *out)
+{
+    out->start = UINT64_MAX;
+    for (unsigned i = 0; i < elf_segment_count(elf); i++) {
+        const Elf64_Phdr p = elf_segment(elf, i);
+        /* Per-CPU segments of older kernels are at address 0. */
+        if (p.p_type != PT_LOAD || !p.p_vaddr)
+            continue;
+        if (p.p_vaddr < out->start)
+            out->start = p.p_vaddr;
+        if (p.p_vaddr + p.p_memsz > out->end)
+            out->end = p.p_vaddr + p.p_memsz;
+    }
+}
+
+int kernel_code_patch(const struct guest_memory *m, const void *vmlinux, size_t len,
+                      const struct kallsyms *symbols, bool is_linux, struct kernel_code *out,
+                      struct err *e)
+{
+    struct elf_view elf;
+    unsigned cr4_writes;
+    const char *doubt = "";
+
+    *out = (struct kernel_code){0};
+    if (elf_open(&elf, vmlinux, len, "kernel", e) < 0 ||
+        patch_sites(m, vmlinux, len, out, &cr4_writes, e) < 0)
+        return -1;
+    find_extent(&elf, out);
+    if (symbols)
+        hook_modules(m, &elf, symbols, out);
+    if (is_linux && !symbols)
+        doubt =
+            "the kernel's symbol table (kallsyms) is of no known layout, so RDTSC in its modules "
+            "cannot be found in time";
+    else if (is_linux && !out->module_hook && has_modules(symbols))
+        doubt = "the place where the kernel has a module ready was not found, so RDTSC in modules "
+                "cannot be found in time";
+    else if (is_linux && !cr4_writes)
+        doubt = "no write to CR4 was found in the kernel, so RDTSC in programs may not be trapped";
+    snprintf(out->doubt, sizeof out->doubt, "%s", doubt);
+    return 0;
+}
+
+/* ---- modules ---- */
+
+bool kernel_code_replace(const struct guest_memory *m, uint64_t cr3, const struct code_site *site,
+                         struct dma *dma)
+{
+    uint8_t code[CODE_SITE_BYTES] = {0}, patch[CODE_SITE_BYTES];
+    struct translation t;
+
+    if (walk_read(m, cr3, site->va, code, site->len) != site->len)
+        return false;
+    const size_t n = code_site_patch(site, code, patch);
+    for (size_t i = 0; i < n; i++) /* it may lie on two pages */
+        if (!walk(m, cr3, site->va + i, &t) || dma->write(dma, t.gpa, patch + i, 1) < 0)
+            return false;
+    return n > 0;
+}
+
+bool kernel_code_module_exit(const struct kernel_code *code, const struct vcpu *vcpu,
+                             const struct vcpu_exit *exit)
+{
+    return exit->kind == EXIT_PIO_OUT && exit->at == MODULE_PORT && code->module_hook &&
+           vcpu->regs->rip == code->module_hook;
+}
+
+static unsigned patch_section(const struct guest_memory *m, uint64_t cr3, const Elf64_Shdr *section,
+                              struct dma *dma)
+{
+    uint8_t *bytes = malloc(section->sh_size);
+    struct code_site *sites = calloc(SITES_MAX, sizeof *sites);
+    unsigned replaced = 0;
+
+    assert(bytes && sites);
+    const size_t len = walk_read(m, cr3, section->sh_addr, bytes, section->sh_size);
+    const size_t count = code_sites_find(bytes, len, section->sh_addr, sites, SITES_MAX);
+    for (size_t i = 0; i < count; i++)
+        replaced += kernel_code_replace(m, cr3, &sites[i], dma);
+    free(sites);
+    free(bytes);
+    return replaced;
+}
+
+/* module_finalize(const Elf_Ehdr *hdr, const Elf_Shdr *sechdrs, struct module *me) */
+unsigned kernel_code_load_module(struct vcpu *vcpu, const struct guest_memory *m, struct dma *dma)
+{
+    const uint64_t hdr = vcpu->regs->rdi, sechdrs = vcpu->regs->rsi;
+    uint64_t left = CODE_MAX;
+    struct kvm_sregs sregs;
+    unsigned replaced = 0;
+    Elf64_Ehdr h;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    if (walk_read(m, sregs.cr3, hdr, &h, sizeof h) != sizeof h || h.e_shnum > SECTIONS_MAX)
+        return 0;
+    for (unsigned i = 0; i < h.e_shnum; i++) {
+        Elf64_Shdr s;
+        if (walk_read(m, sregs.cr3, sechdrs + i * sizeof s, &s, sizeof s) != sizeof s)
+            break;
+        if (!(s.sh_flags & SHF_ALLOC) || !(s.sh_flags & SHF_EXECINSTR) || s.sh_type == SHT_NOBITS ||
+            !s.sh_size || s.sh_size > left)
+            continue;
+        left -= s.sh_size;
+        replaced += patch_section(m, sregs.cr3, &s, dma);
+    }
+    return replaced;
+}

@@ -1,0 +1,56 @@
+#ifndef VMM_KERNEL_CODE_H
+#define VMM_KERNEL_CODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "mmu/dma.h"
+#include "vmm/code_sites.h"
+#include "vmm/kallsyms.h"
+#include "vmm/vcpu.h"
+
+/*
+ * The guest kernel's code, of which every instruction that has to exit is replaced
+ * (vmm/code_sites.h) before it can run: that of the kernel's file when it is loaded, that of a
+ * module when the kernel has put it together.
+ *
+ * For modules the one call of module_finalize(), which every x86 Linux has, is led over two
+ * instructions of ours in a gap of the kernel's text,
+ *
+ *     out %al,$MODULE_PORT
+ *     jmp module_finalize
+ *
+ * There the module's sections lie at their final addresses, relocated, and nothing of them has run.
+ * For a replay that is a port that is written, and writes of a device.
+ */
+#define MODULE_PORT 0xe4
+
+struct kernel_code {
+    uint64_t module_hook; /* address of that OUT; 0: there is none */
+    uint64_t start, end;  /* what the kernel's file takes of the address space */
+    unsigned patched;     /* sites in the kernel's file */
+    char doubt[160]; /* what could not be found, and so may make a replay diverge; "": nothing */
+};
+
+/*
+ * Replace the sites in a kernel that was loaded into memory and has not run. `symbols` may be NULL.
+ * `linux`: it is one, and what is not found in it is a doubt. -1: it is no ELF file.
+ */
+int kernel_code_patch(const struct guest_memory *m, const void *vmlinux, size_t len,
+                      const struct kallsyms *symbols, bool is_linux, struct kernel_code *out,
+                      struct err *e);
+
+/* Whether this exit says that a module is about to be ready. */
+bool kernel_code_module_exit(const struct kernel_code *code, const struct vcpu *vcpu,
+                             const struct vcpu_exit *exit);
+/* Then: replace the sites in it, as a device that writes to memory. Returns how many. */
+unsigned kernel_code_load_module(struct vcpu *vcpu, const struct guest_memory *m, struct dma *dma);
+
+/* Replace a site in memory under page table root cr3, whichever pages it lies on. False: there is
+ * nothing to be replaced. */
+bool kernel_code_replace(const struct guest_memory *m, uint64_t cr3, const struct code_site *site,
+                         struct dma *dma);
+
+#endif
