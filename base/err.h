@@ -22,7 +22,8 @@ struct err {
     char text[1024];
 };
 
-/* Fill *e and return -1, so that callers can write `return err_set(e, ...)`. e may not be NULL. */
+/* Fill *e and return -1, so that callers can write `return err_set(e, ...)`. e may not be NULL.
+ * What others wrote may be among it: the text is cleaned (base/text.h). */
 int err_set(struct err *e, enum exit_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "recorder/streams.h"
 #include "recorder/writer.h"
 #include "replay/stream_reader.h"
@@ -70,6 +71,7 @@ static int load_one(struct landing_log *log, struct stream_reader *in, struct er
     if (name >= sizeof log->clock)
         return -1;
     stream_read(in, log->clock, (size_t)name);
+    text_clean(log->clock);
     for (uint64_t left = stream_varint(in); left && !stream_bad(in); left--) {
         struct landing l;
         l.ordinal = ordinal += stream_varint(in);

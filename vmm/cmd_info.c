@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "recorder/streams.h"
 #include "replay/landings.h"
 #include "replay/reader.h"
@@ -118,29 +119,30 @@ static void show(json_t *j, const char *path)
 
     if (when && gmtime_r(&when, &tm))
         strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S UTC", &tm);
-    printf("%s\n", path);
-    printf("  recorded      %s by %s\n", date, text_of(j, NULL, "recorder"));
-    printf("  machine       %lld CPU %s%s, %lld MiB, clock %s",
-           (long long)json_integer_value(json_object_get(machine, "cpus")),
-           text_of(j, "machine", "cpu"), json_object_get(machine, "smp") ? " at the same time" : "",
-           (long long)json_integer_value(json_object_get(machine, "memory")) >> 20,
-           text_of(j, "machine", "clock"));
+    text_print(stdout, "%s\n", path);
+    text_print(stdout, "  recorded      %s by %s\n", date, text_of(j, NULL, "recorder"));
+    text_print(stdout, "  machine       %lld CPU %s%s, %lld MiB, clock %s",
+               (long long)json_integer_value(json_object_get(machine, "cpus")),
+               text_of(j, "machine", "cpu"),
+               json_object_get(machine, "smp") ? " at the same time" : "",
+               (long long)json_integer_value(json_object_get(machine, "memory")) >> 20,
+               text_of(j, "machine", "clock"));
     if ((value = json_object_get(machine, "slow")))
         printf(", --slow %lld", (long long)json_integer_value(value));
     if (json_object_get(machine, "chaos"))
-        printf(", --chaos %s", text_of(j, "machine", "chaos"));
+        text_print(stdout, ", --chaos %s", text_of(j, "machine", "chaos"));
     putchar('\n');
-    printf("  booted        %s\n", text_of(j, "boot", "from"));
+    text_print(stdout, "  booted        %s\n", text_of(j, "boot", "from"));
     if ((value = json_object_get(j, "live_from")))
-        printf("  went live     from sync point %lld of %s\n",
-               (long long)json_integer_value(json_object_get(value, "sync")),
-               text_of(j, "live_from", "recording"));
-    printf("  kernel        %s\n", text_of(j, "boot", "kernel"));
-    printf("  command line  %s\n", text_of(j, "boot", "command_line"));
-    printf("  ended         %s\n",
-           json_is_true(json_object_get(j, "complete"))
-               ? text_of(j, NULL, "end")
-               : "the recorder was killed; it replays to its last whole block");
+        text_print(stdout, "  went live     from sync point %lld of %s\n",
+                   (long long)json_integer_value(json_object_get(value, "sync")),
+                   text_of(j, "live_from", "recording"));
+    text_print(stdout, "  kernel        %s\n", text_of(j, "boot", "kernel"));
+    text_print(stdout, "  command line  %s\n", text_of(j, "boot", "command_line"));
+    text_print(stdout, "  ended         %s\n",
+               json_is_true(json_object_get(j, "complete"))
+                   ? text_of(j, NULL, "end")
+                   : "the recorder was killed; it replays to its last whole block");
     printf("  file          %lld bytes\n",
            (long long)json_integer_value(json_object_get(j, "file_bytes")));
     json_object_foreach(json_object_get(j, "bytes"), name, value)
@@ -161,7 +163,7 @@ static int show_all(const struct recording *r, const char *path, bool as_json, s
             list.at[i].live = 0;
     if (as_json) {
         json_object_set_new(j, "snapshots", snapshots_json(&list));
-        json_dumpf(j, stdout, JSON_SORT_KEYS | JSON_INDENT(2));
+        json_dumpf(j, stdout, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_ENSURE_ASCII);
         putchar('\n');
     } else {
         show(j, path);
@@ -187,7 +189,7 @@ static int show_landings(const struct recording *r, bool as_json, struct err *e)
     }
     if (as_json) {
         json_t *j = landing_log_json(&log);
-        json_dumpf(j, stdout, JSON_SORT_KEYS | JSON_INDENT(2));
+        json_dumpf(j, stdout, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_ENSURE_ASCII);
         putchar('\n');
         json_decref(j);
     } else {

@@ -8,6 +8,7 @@
 #include <jansson.h>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "replay/divergence.h"
 #include "replay/gdb_listen.h"
 #include "replay/gdb_server.h"
@@ -190,9 +191,9 @@ static int report(struct player *p, const struct replay_options *o, FILE *out)
         fputc('\n', out);
         json_decref(j);
     } else if (p->status != PLAYER_DIVERGED) {
-        fprintf(out, "dittovm: %s: %s, %llu sync points, %llu forced points, in %.1f s",
-                o->recording, results[p->status], (unsigned long long)p->stats.syncs,
-                (unsigned long long)landings.landings, seconds);
+        text_print(out, "dittovm: %s: %s, %llu sync points, %llu forced points, in %.1f s",
+                   o->recording, results[p->status], (unsigned long long)p->stats.syncs,
+                   (unsigned long long)landings.landings, seconds);
         if (p->status == PLAYER_ENDED)
             fprintf(out, "; the machine %s", end_reason_text(p->reason));
         if (p->status == PLAYER_STOPPED)
@@ -264,10 +265,9 @@ static void on_quit(int signal)
 
 static void say_how(const struct replay_options *o, const struct gdb_listener *l)
 {
-    fprintf(stderr,
-            "dittovm: for symbols: dittovm symbols %s > guest.sym; gdb guest.sym\n"
-            "dittovm: waiting for gdb: target remote %s\n",
-            o->place.path, l->name);
+    text_print(stderr, "dittovm: for symbols: dittovm symbols %s > guest.sym; gdb guest.sym\n",
+               o->place.path);
+    text_print(stderr, "dittovm: waiting for gdb: target remote %s\n", l->name);
 }
 
 static int serve_gdb(struct timeline *t, const struct replay_options *o, struct err *e)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "vmm/command.h"
 #include "vmm/description.h"
 #include "vmm/live.h"
@@ -89,8 +90,9 @@ static void summarize(const struct run_options *o, const struct machine *m, enum
                 "dittovm: %llu snapshots, for which the machine stood still %.0f ms at most\n",
                 (unsigned long long)stats->snapshots, (double)m->stats.snapshot_max_ns / 1e6);
     if (o->record)
-        fprintf(stderr, "dittovm: recorded in %s, %lld bytes; replay it with: dittovm replay %s\n",
-                o->recording, bytes, o->recording);
+        text_print(stderr,
+                   "dittovm: recorded in %s, %lld bytes; replay it with: dittovm replay %s\n",
+                   o->recording, bytes, o->recording);
 }
 
 /* Run to the end, and finish the recording whatever happened: what was recorded can be replayed. */
@@ -205,8 +207,8 @@ static int run_live(const struct invocation *inv, const struct run_options *o, s
         rc = live_play(&l, e);
         arriving = NULL;
         if (rc == 0 && !o->quiet && !o->json)
-            fprintf(stderr, "dittovm: live from sync point %llu of %s\n",
-                    (unsigned long long)l.point, o->from.path);
+            text_print(stderr, "dittovm: live from sync point %llu of %s\n",
+                       (unsigned long long)l.point, o->from.path);
         struct console *console = rc == 0 ? console_open(STDIN_FILENO, STDOUT_FILENO, e) : NULL;
         rc = console ? run_from(o, &l, console, e) : -1;
         console_close(console);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "replay/divergence.h"
 #include "replay/snapshot_adder.h"
 #include "vmm/description.h"
@@ -140,10 +141,11 @@ static int choose(struct snapshot_options *o, const struct recording *r, struct 
 static void say(const struct snapshot_entry *made, const struct snapshot_options *o)
 {
     if (!o->quiet)
-        printf("dittovm: snapshot %s at sync point %llu: %llu pages, %llu of them new; dittovm "
-               "replay %s@%s\n",
-               made->name, (unsigned long long)made->ordinal, (unsigned long long)made->pages,
-               (unsigned long long)made->new_chunks, o->place.path, made->name);
+        text_print(stdout,
+                   "dittovm: snapshot %s at sync point %llu: %llu pages, %llu of them new; dittovm "
+                   "replay %s@%s\n",
+                   made->name, (unsigned long long)made->ordinal, (unsigned long long)made->pages,
+                   (unsigned long long)made->new_chunks, o->place.path, made->name);
 }
 
 /* ---- devices and disk that follow the replay ---- */

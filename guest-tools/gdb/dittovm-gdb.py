@@ -49,7 +49,9 @@ def text_of(raw):
     name, nul, _ = raw.partition(b"\0")
     if not nul or not name or any(c < 0x20 or c == 0x7F for c in name):
         return None
-    return name.decode("utf-8", "backslashreplace")
+    shown = name.decode("utf-8", "backslashreplace")
+    # It is the guest's, and terminals obey more than C0.
+    return "".join(c if c.isprintable() else "?" for c in shown)
 
 
 class Layout:

@@ -36,6 +36,21 @@ load helper
     nothing_written blank.img empty.img xfs.img
 }
 
+@test "text of others is shown, and not obeyed by the terminal" {
+    mkdir -p root/boot/grub
+    printf 'menuentry x {\n linux /vmlinuz\033]0;owned\007\302\2332J\n}\n' >root/boot/grub/grub.cfg
+    truncate -s 4M evil.img
+    PATH=$PATH:/sbin:/usr/sbin mke2fs -q -F -t ext2 -d root evil.img
+    ditto 1 run evil.img
+    one_error 'vmlinuz?]0;owned?*2J'
+    [[ $stderr != *[$'\033\a\302']* ]]
+    ditto 0 run -o shown.ditto --append $'a\033[31mb\302\233c' --kernel "$HELLO_ELF"
+    ditto 0 info shown.ditto
+    [[ $output == *'command line  '*'a?[31mb??c'* ]]
+    ditto 0 info --json shown.ditto
+    [[ $output == *'a\u001b[31mb\u009Bc'* ]]
+}
+
 @test "a kernel that is none" {
     head -c 100000 /dev/urandom >noise
     ditto 1 run -o out.ditto --kernel noise
