@@ -18,6 +18,7 @@
 #include "vmm/console.h"
 #include "vmm/machine.h"
 #include "vmm/playing.h"
+#include "vmm/stop_signals.h"
 
 /* `replay` shows what the machine put out; `verify` is the same without the output. */
 struct replay_options {
@@ -327,7 +328,7 @@ static int debug(struct recording *recording, const struct replay_options *o, st
     int rc = timeline_open(&t, &p, o->checkpoint_memory, e);
     if (rc == 0) {
         debugged = &t;
-        command_catch_signals(on_quit);
+        stop_signals_catch(on_quit);
         rc = go_to_start(&t, o, e);
         if (rc == 0)
             rc = serve_gdb(&t, o, e);

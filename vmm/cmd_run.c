@@ -15,6 +15,7 @@
 #include "vmm/machine.h"
 #include "vmm/run_options.h"
 #include "vmm/run_sources.h"
+#include "vmm/stop_signals.h"
 
 /* What signals stop: the machine, or the replay to where it goes live. */
 static struct machine *running;
@@ -119,7 +120,7 @@ static int run_ready(const struct run_options *o, struct machine *m, struct reco
     enum end_reason reason;
 
     running = m;
-    command_catch_signals(on_signal);
+    stop_signals_catch(on_signal);
     int rc = run_machine(m, recorder, &reason, &stats, e);
     running = NULL;
     if (rc == 0)
@@ -203,7 +204,7 @@ static int run_live(const struct invocation *inv, const struct run_options *o, s
         return -1;
     if (!redirected(inv, o, description_memory(l.description), &rc, e)) {
         arriving = &l;
-        command_catch_signals(on_signal);
+        stop_signals_catch(on_signal);
         rc = live_play(&l, e);
         arriving = NULL;
         if (rc == 0 && !o->quiet && !o->json)

@@ -54,9 +54,6 @@ bool host_redirect(const struct invocation *inv, const struct host_needs *needs,
  * where they were installed. Valid until the next call. */
 const char *host_data_dir(const struct invocation *inv);
 
-/* Have the signals with which users stop a command call this handler. */
-void command_catch_signals(void (*handler)(int signal));
-
 /* True when --help was given: it has been shown. */
 bool command_wants_help(const struct command *command, int argc, char **argv);
 

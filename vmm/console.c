@@ -121,6 +121,11 @@ struct console *console_open(int in_fd, int out_fd, struct err *e)
     c->in_fd = in_fd;
     c->out_fd = out_fd;
     c->stop_fd = eventfd(0, EFD_CLOEXEC);
+    if (c->stop_fd < 0) {
+        err_set(e, STATUS_ERROR, "cannot make what the console needs: %s", strerror(errno));
+        free(c);
+        return NULL;
+    }
     pthread_mutex_init(&c->lock, NULL);
     if (in_fd >= 0 && isatty(in_fd) && tcgetattr(in_fd, &c->saved) == 0) {
         struct termios raw = c->saved;
@@ -145,19 +150,30 @@ void console_on_input(struct console *c, void (*notify)(void *opaque), void *opa
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
+void console_ignore_input(struct console *c)
+{
+    uint64_t count = 1;
+
+    if (!c->has_thread)
+        return;
+    /* An eventfd takes and gives 8 bytes, always. */
+    if (write(c->stop_fd, &count, sizeof count) < 0)
+        abort();
+    pthread_join(c->thread, NULL);
+    if (read(c->stop_fd, &count, sizeof count) < 0)
+        abort();
+    c->has_thread = false;
+}
+
 void console_close(struct console *c)
 {
-    uint64_t one = 1;
-
     if (!c)
         return;
-    if (c->has_thread && write(c->stop_fd, &one, sizeof one) == sizeof one)
-        pthread_join(c->thread, NULL);
+    console_ignore_input(c);
     console_flush(c);
     if (c->is_terminal)
         tcsetattr(c->in_fd, TCSADRAIN, &c->saved);
-    if (c->stop_fd >= 0)
-        close(c->stop_fd);
+    close(c->stop_fd);
     pthread_mutex_destroy(&c->lock);
     free(c);
 }

@@ -15,10 +15,13 @@
 struct console;
 
 /* Input from in_fd (-1: none), output to out_fd. When in_fd is a terminal it is made raw until
- * console_close(). notify(opaque) is called on the console's thread when there is input or the user
- * wants to leave. */
+ * console_close(). */
 struct console *console_open(int in_fd, int out_fd, struct err *e);
+/* From here on input is read, and notify(opaque) is called on the console's thread when there is
+ * some or the user wants to leave; until console_ignore_input(), behind which it is called no more
+ * and what is typed stays for who reads it next. */
 void console_on_input(struct console *c, void (*notify)(void *opaque), void *opaque);
+void console_ignore_input(struct console *c);
 void console_close(struct console *c);
 
 /* Guest output. Shown at line ends, when the buffer is full, and on console_flush(). */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "vmm/run_loop.h"
+#include "vmm/stop_signals.h"
 #include "vmm/schedule.h"
 #include "vmm/written.h"
 
@@ -387,15 +388,12 @@ static void prepare(struct crew *crew)
 int crew_run(struct machine *m, enum end_reason *reason, struct err *e)
 {
     struct crew *crew = m->crew;
-    sigset_t block, old;
+    sigset_t old;
     struct err error;
 
     prepare(crew);
-    sigemptyset(&block);
-    sigaddset(&block, SIGINT);
-    sigaddset(&block, SIGTERM);
-    sigaddset(&block, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &block, &old);
+    pthread_sigmask(SIG_BLOCK, NULL, &old);
+    stop_signals_block();
     pthread_mutex_lock(&crew->lock);
     if (start_threads(crew, &error) < 0)
         crew_fail(crew, &error);
@@ -410,6 +408,7 @@ int crew_run(struct machine *m, enum end_reason *reason, struct err *e)
         m->ended_between |= c->runs;
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
+    console_ignore_input(m->console); /* it rings the bell of a crew that is about to go */
     console_flush(m->console);
     *reason = crew->failed ? END_FAILED : m->ended;
     if (crew->failed)

@@ -77,16 +77,6 @@ bool command_wants_help(const struct command *command, int argc, char **argv)
     return false;
 }
 
-void command_catch_signals(void (*handler)(int signal))
-{
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-    struct sigaction action = {.sa_handler = handler};
-
-    sigemptyset(&action.sa_mask);
-    for (unsigned i = 0; i < sizeof signals / sizeof *signals; i++)
-        sigaction(signals[i], &action, NULL);
-}
-
 static int dispatch(int argc, char **argv, struct err *e)
 {
     static char self[PATH_MAX];

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "vmm/description.h"
+#include "vmm/stop_signals.h"
 
 /* How often it is said how far it is; each time threads begin anew, where there are some. */
 #define PROGRESS_SYNCS         2000
@@ -71,7 +72,7 @@ int playing_run(struct player *p, uint64_t until, bool progress, struct err *e)
     int rc = 0;
 
     playing = p;
-    command_catch_signals(on_signal);
+    stop_signals_catch(on_signal);
     if (stop_wanted) /* since the last run */
         player_interrupt(p);
     while (rc == 0) {

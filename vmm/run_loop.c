@@ -20,6 +20,7 @@
 #include "vmm/msr.h"
 #include "vmm/run_loop.h"
 #include "vmm/schedule.h"
+#include "vmm/stop_signals.h"
 #include "vmm/written.h"
 
 /* How long kernel code is let run on to a function's return: at first, and once an interrupt has
@@ -274,13 +275,12 @@ static void wait_for_interrupt(struct machine *m)
     sigset_t block, old;
 
     console_flush(m->console);
-    /* The kick signal is let in by ppoll() only, so that none is lost between test and sleep. */
+    /* Kicks and the user's signals are let in by ppoll() only, so that none is lost between test and
+     * sleep. */
     sigemptyset(&block);
     sigaddset(&block, KICK_SIGNAL);
-    sigaddset(&block, SIGINT);
-    sigaddset(&block, SIGTERM);
-    sigaddset(&block, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &block, &old);
+    stop_signals_block();
     for (;;) {
         uint64_t now = host_elapsed(m);
         uint64_t deadline = update_devices(m, now);
@@ -640,6 +640,7 @@ int machine_run(struct machine *m, enum end_reason *reason, struct err *e)
     m->at_sync = true; /* sync point 0: before the first instruction */
     while (!m->ended && rc == 0)
         rc = run_once(m, e);
+    console_ignore_input(m->console); /* nobody is there to be kicked any more */
     console_flush(m->console);
     timer_delete(m->timer);
     kicked = NULL;
