@@ -6,6 +6,21 @@
 /* Positions of elf_next_code() from here on walk segments instead of sections. */
 #define SEGMENT_POSITIONS 0x10000u
 
+/* Who looks through the code looks through no more than there is of the file. */
+static int check_code(const struct elf_view *elf, const char *what, struct err *e)
+{
+    struct elf_extent code;
+    unsigned position = 0;
+    size_t total = 0;
+
+    while (elf_next_code(elf, &position, &code)) {
+        if (code.len > elf->len - total)
+            return err_set(e, STATUS_ERROR, "%s: parts of the ELF file's code overlap", what);
+        total += code.len;
+    }
+    return 0;
+}
+
 int elf_open(struct elf_view *elf, const void *bytes, size_t len, const char *what, struct err *e)
 {
     memset(elf, 0, sizeof(*elf));
@@ -23,9 +38,12 @@ int elf_open(struct elf_view *elf, const void *bytes, size_t len, const char *wh
     if (h->e_phentsize != sizeof(Elf64_Phdr) || h->e_phoff > len ||
         h->e_phnum > (len - h->e_phoff) / sizeof(Elf64_Phdr))
         return err_set(e, STATUS_ERROR, "%s: the ELF program headers lie outside the file", what);
+    if (h->e_phnum > ELF_SEGMENTS_MAX)
+        return err_set(e, STATUS_ERROR, "%s: the ELF file has %u program headers; %u are possible",
+                       what, h->e_phnum, ELF_SEGMENTS_MAX);
     elf->bytes = bytes;
     elf->len = len;
-    return 0;
+    return check_code(elf, what, e);
 }
 
 unsigned elf_segment_count(const struct elf_view *elf)

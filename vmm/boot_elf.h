@@ -25,8 +25,12 @@ struct elf_extent {
     size_t len;      /* > 0; offset + len is within the file */
 };
 
-/* Check the header and that the program header table lies in the file. `what` names the file's role
- * in the error, as in "not a Linux kernel". */
+/* Far more than a kernel has: who looks at them for each of its sections is soon done. */
+#define ELF_SEGMENTS_MAX 64u
+
+/* Check the header, that the program header table lies in the file and is no longer than that, and
+ * that pieces of code (elf_next_code()) do not overlap. `what` names the file's role in the error,
+ * as in "not a Linux kernel". */
 int elf_open(struct elf_view *elf, const void *bytes, size_t len, const char *what, struct err *e);
 
 unsigned elf_segment_count(const struct elf_view *elf);

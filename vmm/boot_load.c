@@ -52,6 +52,7 @@ static bool is_loaded(const Elf64_Phdr *p)
 static int check_segments(const struct elf_view *elf, struct boot_state *out, struct err *e)
 {
     bool entry_loaded = false;
+    uint64_t total = 0, begin = UINT64_MAX;
 
     for (unsigned i = 0; i < elf_segment_count(elf); i++) {
         Elf64_Phdr p = elf_segment(elf, i);
@@ -67,11 +68,16 @@ static int check_segments(const struct elf_view *elf, struct boot_state *out, st
                            "not a Linux kernel: segment %u wants physical address 0x%llx, outside "
                            "1 MiB to 3 GiB",
                            i, (unsigned long long)p.p_paddr);
+        total += p.p_memsz;
+        if (p.p_paddr < begin)
+            begin = p.p_paddr;
         if (p.p_paddr + p.p_memsz > out->kernel_end)
             out->kernel_end = p.p_paddr + p.p_memsz;
         if (elf->header.e_entry >= p.p_paddr && elf->header.e_entry - p.p_paddr < p.p_filesz)
             entry_loaded = true;
     }
+    if (total && total > out->kernel_end - begin) /* or loading takes as long as a file wants */
+        return err_set(e, STATUS_ERROR, "not a Linux kernel: its segments overlap in memory");
     if (!entry_loaded)
         return err_set(e, STATUS_ERROR,
                        "not a Linux kernel: the ELF entry 0x%llx is not the physical address of "

@@ -348,6 +348,65 @@ static void refuses_with_advice(void **state)
     bytes_free(&text);
 }
 
+/* A vmlinux with a table of so many program headers or sections, all the same. */
+static struct bytes make_tables(unsigned segments, unsigned sections)
+{
+    struct bytes b = make_vmlinux();
+    Elf64_Ehdr h;
+    Elf64_Phdr p;
+    const Elf64_Shdr s = {.sh_type = SHT_PROGBITS,
+                          .sh_flags = SHF_ALLOC | SHF_EXECINSTR,
+                          .sh_addr = 0xffffffff81000000,
+                          .sh_offset = sizeof h + sizeof p,
+                          .sh_size = CODE_LEN};
+
+    memcpy(&h, b.data, sizeof h);
+    memcpy(&p, b.data + sizeof h, sizeof p);
+    if (segments) {
+        h.e_phoff = b.len;
+        h.e_phnum = (Elf64_Half)segments;
+    }
+    for (unsigned i = 0; i < segments; i++)
+        bytes_put(&b, &p, sizeof p);
+    h.e_shoff = b.len;
+    h.e_shnum = (Elf64_Half)sections;
+    h.e_shentsize = sizeof s;
+    for (unsigned i = 0; i < sections; i++)
+        bytes_put(&b, &s, sizeof s);
+    memcpy(b.data, &h, sizeof h);
+    return b;
+}
+
+/* Files that would be looked at many times over: each segment for each section, or the same bytes.
+ */
+static void refuses_work_without_end(void **state)
+{
+    static const struct {
+        unsigned segments, sections;
+        const char *text;
+    } cases[] = {
+        {65535, 0, "65535 program headers"},
+        {0, 65535, "code overlap"},
+        {2, 0, "code overlap"},
+        {2, 1, "segments overlap in memory"},
+        {0, 1, NULL},
+    };
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct bytes file = make_tables(cases[i].segments, cases[i].sections);
+        struct boot_state s;
+        struct err e = {0};
+        const int rc = load(&file, NULL, 0, &s, &e);
+        assert_int_equal(rc, cases[i].text ? -1 : 0);
+        if (cases[i].text && !strstr(e.text, cases[i].text))
+            fail_msg("'%s' lacks '%s'", e.text, cases[i].text);
+        if (rc == 0)
+            free(s.vmlinux);
+        bytes_free(&file);
+    }
+}
+
 static void survives_damaged_files(void **state)
 {
     static const compressor all[] = {compress_gzip, compress_xz, compress_zstd, compress_lz4};
@@ -385,6 +444,7 @@ int main(void)
         cmocka_unit_test(page_tables_and_gdt_are_for_64_bit_mode),
         cmocka_unit_test(high_memory_is_in_the_map),
         cmocka_unit_test(refuses_with_advice),
+        cmocka_unit_test(refuses_work_without_end),
         cmocka_unit_test(survives_damaged_files),
     };
 
