@@ -5,11 +5,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAMES_MAX 65536u /* looked at in one directory */
+#define NAMES_MAX 65536u /* looked at in one directory, with those that were deleted */
+/* Blocks that are read of a file system, for all that is looked for: kernel and initrds have far
+ * fewer. A few blocks can make a file or a directory of billions, so sizes and numbers of names do
+ * not bound what reading takes. */
+#define READS_MAX 2000000u
 
 struct ext_fs {
     ext2_filsys fs;
+    struct struct_io_manager io;
+    unsigned reads;
 };
+
+static errcode_t read_blocks(io_channel channel, unsigned long long block, int count, void *data)
+{
+    const ext2_filsys fs = channel->app_data;
+    struct ext_fs *ours = fs->priv_data;
+
+    if (++ours->reads > READS_MAX)
+        return EXT2_ET_SHORT_READ;
+    return unix_io_manager->read_blk64(channel, block, count, data);
+}
+
+static errcode_t read_some_blocks(io_channel channel, unsigned long block, int count, void *data)
+{
+    return read_blocks(channel, block, count, data);
+}
+
+static void count_reads(struct ext_fs *fs)
+{
+    fs->io = *fs->fs->io->manager;
+    fs->io.read_blk = read_some_blocks;
+    fs->io.read_blk64 = read_blocks;
+    fs->fs->priv_data = fs;
+    fs->fs->io->app_data = fs->fs;
+    fs->fs->io->manager = &fs->io;
+}
 
 struct ext_fs *ext_fs_open(const char *image, uint64_t offset)
 {
@@ -24,6 +55,7 @@ struct ext_fs *ext_fs_open(const char *image, uint64_t offset)
         free(fs);
         return NULL;
     }
+    count_reads(fs);
     return fs;
 }
 
@@ -114,6 +146,8 @@ static int list_one(struct ext2_dir_entry *entry, int offset, int block_size, ch
     (void)block;
     if (++listing->names > NAMES_MAX)
         return DIRENT_ABORT;
+    if (!entry->inode)
+        return 0;
     memcpy(name, entry->name, (size_t)len);
     name[len] = 0;
     /* Neither is possible in a sound file system; both would lead a path astray. */
@@ -129,5 +163,5 @@ void ext_fs_list(const struct ext_fs *fs, const char *path,
     ext2_ino_t inode;
 
     if (find(fs, path, &inode))
-        ext2fs_dir_iterate(fs->fs, inode, 0, NULL, list_one, &listing);
+        ext2fs_dir_iterate(fs->fs, inode, DIRENT_FLAG_INCLUDE_EMPTY, NULL, list_one, &listing);
 }

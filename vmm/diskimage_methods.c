@@ -6,9 +6,12 @@
 #include "vmm/diskimage_loader.h"
 #include "vmm/diskimage_methods.h"
 
-#define KERNEL_MAX   ((size_t)256 << 20)
-#define INITRD_MAX   ((size_t)1 << 30)
-#define CONFIG_MAX   ((size_t)1 << 20)
+#define KERNEL_MAX ((size_t)256 << 20)
+#define INITRD_MAX ((size_t)1 << 30)
+#define CONFIG_MAX ((size_t)1 << 20)
+/* Boot loader entries: how large each is, and how many of a directory are read. */
+#define ENTRY_MAX    ((size_t)64 << 10)
+#define ENTRIES_MAX  1024u
 #define INITRD_ALIGN 4u
 
 static void copy_text(char *to, size_t size, const char *text)
@@ -136,6 +139,7 @@ struct newest {
     const struct volume *volume;
     const char *directory;
     const char *prefix; /* of kernel files */
+    unsigned entries;   /* that were read */
     char name[LOADER_PATH_MAX];
     char version[LOADER_PATH_MAX];
     struct loader_entry entry;
@@ -149,10 +153,10 @@ static void consider_bls(void *context, const char *name)
     struct bytes text = {0};
     size_t len = strlen(name);
 
-    if (len <= 5 || strcmp(name + len - 5, ".conf") != 0)
+    if (len <= 5 || strcmp(name + len - 5, ".conf") != 0 || n->entries++ >= ENTRIES_MAX)
         return;
     snprintf(path, sizeof(path), "%s/%.255s", n->directory, name);
-    if (ext_fs_read(n->volume->fs, path, CONFIG_MAX, &text) == 0 && text.len > 0 &&
+    if (ext_fs_read(n->volume->fs, path, ENTRY_MAX, &text) == 0 && text.len > 0 &&
         bls_parse((const char *)text.data, text.len, &entry, version)) {
         if (version[0] == 0)
             copy_text(version, sizeof(version), name);

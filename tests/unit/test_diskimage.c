@@ -519,10 +519,42 @@ static void survives_damaged_images(void **state)
 
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
+/* A directory of 1024^3 blocks, all of them one empty block of the disk, under three levels of
+ * indirect blocks: wherever the kernel is looked for, that ends. */
+static void directory_without_end(void **state)
+{
+    enum { BLOCK = 4096, FIRST = 1000 };
+    uint8_t empty[BLOCK] = {[4] = BLOCK & 0xff, [5] = BLOCK >> 8};
+    uint8_t pointers[BLOCK];
+
+    (void)state;
+    put("/boot/loader/entries/x.conf", "title none\n");
+    shell("mkdir -p %s/tree && PATH=$PATH:/sbin:/usr/sbin && mke2fs -q -F -t ext2 -b 4096 -d "
+          "%s/tree '%s' 4M >%s/log",
+          work, work, image, work);
+    write_image(FIRST * BLOCK, empty, sizeof empty);
+    for (unsigned level = 1; level <= 3; level++) {
+        for (unsigned i = 0; i < BLOCK; i += 4)
+            put_u32(pointers + i, FIRST + level - 1);
+        write_image((FIRST + level) * BLOCK, pointers, sizeof pointers);
+    }
+    /* Under another name: debugfs takes what is behind a '?' for options. */
+    shell("cd %s && PATH=$PATH:/sbin:/usr/sbin && mv '%s' hostile && "
+          "for d in / /boot /boot/loader/entries; do "
+          "debugfs -w -R \"set_inode_field $d block[TIND] %u\" hostile 2>log; done && "
+          "mv hostile '%s'",
+          work, image, FIRST + 3, image);
+    alarm(120); /* instead of for ever */
+    assert_int_equal(diskimage_find_boot(image, &boot, &error), -1);
+    alarm(0);
+    assert_non_null(strstr(error.text, "no Linux kernel found"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_SCRATCH(grub_on_a_whole_disk),
+        IN_SCRATCH(directory_without_end),
         cmocka_unit_test(grub_default_picks_the_entry),
         IN_SCRATCH(logical_partition_by_mbr),
         IN_SCRATCH(boot_and_root_partition_by_gpt),
