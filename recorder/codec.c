@@ -201,6 +201,14 @@ static void landmark_encode(struct bytes *out, struct event_codec *codec, const 
         bytes_put_varint(out, l->branches);
 }
 
+/* Of user code they are loaded as they are here, when it is landed on: they are what a CPU can have
+ * loaded, and KVM takes. */
+static bool segments_are_users(const struct kvm_segment *cs, const struct kvm_segment *ss)
+{
+    return cs->present && cs->s && (cs->type & 8) && !cs->unusable && !(cs->l && cs->db) &&
+           ss->present && ss->s && !(ss->type & 8) && !ss->unusable && ss->dpl == 3;
+}
+
 static void landmark_decode(struct cursor *in, struct event_codec *codec, struct landmark *l)
 {
     memset(l, 0, sizeof *l);
@@ -218,6 +226,8 @@ static void landmark_decode(struct cursor *in, struct event_codec *codec, struct
     regs_decode(in, codec->regs, l->regs);
     segment_decode(in, &l->cs);
     segment_decode(in, &l->ss);
+    if (l->cpl == 3 && !segments_are_users(&l->cs, &l->ss))
+        in->bad = true;
     l->probes = cursor_u8(in);
     if (l->probes > LANDMARK_PROBES)
         in->bad = true;

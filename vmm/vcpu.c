@@ -280,10 +280,22 @@ static int cannot_run(const struct vcpu *vcpu, struct err *e)
         (unsigned long long)vcpu->regs->rip, vcpu->index);
 }
 
+static int check_state(const struct vcpu *vcpu, struct err *e)
+{
+    return vcpu->refused
+               ? err_set(e, STATUS_ERROR,
+                         "KVM refuses the system registers that vCPU %u is to have", vcpu->index)
+               : 0;
+}
+
 int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
 {
     struct kvm_run *run = vcpu->run;
     struct vcpu_exit fault;
+
+    *exit = (struct vcpu_exit){.kind = EXIT_FAILED};
+    if (check_state(vcpu, e) < 0)
+        return -1;
     int rc = enter_guest(vcpu, &fault);
 
     /* A kick that comes in the last moment of a step is for the step after it. */
@@ -320,6 +332,8 @@ int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
 
 int vcpu_complete(struct vcpu *vcpu, struct err *e)
 {
+    if (check_state(vcpu, e) < 0)
+        return -1;
     vcpu->run->immediate_exit = 1;
     int rc = ioctl(vcpu->fd, KVM_RUN, 0);
     /* A kick of this very moment is for the next vcpu_run(). */
@@ -480,9 +494,8 @@ bool vcpu_try_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs)
 
 void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs)
 {
-    const bool taken = vcpu_try_sregs(vcpu, sregs);
-
-    assert(taken);
+    if (!vcpu_try_sregs(vcpu, sregs))
+        vcpu->refused = true;
 }
 
 void vcpu_flush_tlb(struct vcpu *vcpu)

@@ -65,6 +65,7 @@ struct vcpu {
     bool watching[VCPU_DEBUG_REGISTERS]; /* see vcpu_add_debug_register() */
     uint64_t watched[VCPU_DEBUG_REGISTERS];
     volatile bool kicked;         /* since vcpu_run() returned last */
+    bool refused;                 /* see vcpu_set_sregs() */
     bool kick_passed;             /* one came with the exit that it returned, and is over */
     uint64_t cr3_shown, cr3_used; /* see vcpu_alias_cr3() */
     bool idt_aliased;             /* see vcpu_alias_idt() */
@@ -116,7 +117,9 @@ void vcpu_want_window(struct vcpu *vcpu, bool want);
 /* Whether KVM takes these system registers: false when the guest may not have such values. */
 bool vcpu_try_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs);
 
-/* The calls below are ioctls on a live vCPU and assert that they succeed. */
+/* The calls below are ioctls on a live vCPU and assert that they succeed, but for vcpu_set_sregs():
+ * what a recording or a guest's descriptors say may be nothing that KVM takes. Then vcpu_run() and
+ * vcpu_complete() fail from there on. */
 void vcpu_set_regs(struct vcpu *vcpu, const struct kvm_regs *regs);
 void vcpu_get_sregs(struct vcpu *vcpu, struct kvm_sregs *sregs);
 void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs);

@@ -102,7 +102,7 @@ static void fill_landmark(struct landmark *l)
                                  .db = 1,
                                  .s = 1,
                                  .avl = 1,
-                                 .unusable = 1};
+                                 .unusable = l->cpl == 0};
     l->probes = (unsigned)(rnd() % (LANDMARK_PROBES + 1));
     for (unsigned i = 0; i < l->probes; i++)
         l->probe[i] = (struct memory_probe){rnd(), rnd() >> (rnd() % 64)};
@@ -283,6 +283,55 @@ static void test_events_round_trip(void **state)
     bytes_free(&b);
 }
 
+/* Segments that no user code has go to nobody, least of all to KVM. */
+static void test_impossible_segments_are_refused(void **state)
+{
+    const struct kvm_segment cs = {.type = 11, .present = 1, .dpl = 3, .s = 1, .l = 1, .g = 1};
+    const struct kvm_segment ss = {.type = 3, .present = 1, .dpl = 3, .s = 1, .db = 1, .g = 1};
+
+    (void)state;
+    for (unsigned round = 0; round < 10; round++) {
+        struct event event = {.kind = EVENT_FORCED}, got;
+        struct event_codec encoder = {0}, decoder = {0};
+        struct landmark *l = &event.landmark;
+        struct bytes b = {0};
+        *l = (struct landmark){.cpl = 3, .code_len = 1, .cs = cs, .ss = ss};
+        switch (round) {
+        case 1: /* 64-bit and 32-bit code at once */
+            l->cs.db = 1;
+            break;
+        case 2:
+            l->cs.type = 3;
+            break;
+        case 3:
+            l->cs.present = 0;
+            break;
+        case 4:
+            l->cs.s = 0;
+            break;
+        case 5:
+            l->cs.unusable = 1;
+            break;
+        case 6:
+            l->ss.dpl = 0;
+            break;
+        case 7:
+            l->ss.type = 11;
+            break;
+        case 8:
+            l->ss.present = 0;
+            break;
+        case 9:
+            l->ss.s = 0;
+            break;
+        }
+        event_encode(&b, &encoder, &event);
+        struct cursor c = cursor_of(b.data, b.len);
+        assert_int_equal(event_decode(&c, &decoder, &got), round == 0);
+        bytes_free(&b);
+    }
+}
+
 static void test_random_bytes_are_refused_or_bounded(void **state)
 {
     uint8_t noise[512];
@@ -322,6 +371,7 @@ int main(void)
         cmocka_unit_test(test_sync_points_round_trip),
         cmocka_unit_test(test_equal_sync_points_are_short),
         cmocka_unit_test(test_events_round_trip),
+        cmocka_unit_test(test_impossible_segments_are_refused),
         cmocka_unit_test(test_random_bytes_are_refused_or_bounded),
     };
 
