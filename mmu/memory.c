@@ -3,16 +3,34 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 int guest_memory_check(uint64_t size, struct err *e)
 {
     if (size >= MEMORY_MIN && size <= MEMORY_MAX && size % MEMORY_STEP == 0)
         return 0;
-    return err_set(e, STATUS_USAGE,
-                   "guest memory of %llu bytes is not possible: give a multiple of 2 MiB from 16 MiB "
-                   "to 256 GiB",
-                   (unsigned long long)size);
+    return err_set(
+        e, STATUS_USAGE,
+        "guest memory of %llu bytes is not possible: give a multiple of 2 MiB from 16 MiB "
+        "to 256 GiB",
+        (unsigned long long)size);
+}
+
+int guest_memory_check_host(uint64_t size, struct err *e)
+{
+    struct sysinfo host;
+
+    if (sysinfo(&host) < 0)
+        return 0;
+    const uint64_t all = ((uint64_t)host.totalram + host.totalswap) * host.mem_unit;
+    if (size <= all)
+        return 0;
+    return err_set(
+        e, STATUS_ERROR,
+        "the machine has %llu MiB of memory, and this host, with its swap space, %llu MiB; "
+        "a larger host is needed",
+        (unsigned long long)(size >> 20), (unsigned long long)(all >> 20));
 }
 
 int guest_memory_create(struct guest_memory *m, uint64_t size, struct err *e)

@@ -41,6 +41,10 @@ struct guest_memory {
 /* 0 when `size` bytes are possible, else -1 with STATUS_USAGE. */
 int guest_memory_check(uint64_t size, struct err *e);
 
+/* The same, where this host cannot have as much; STATUS_ERROR then. A guest rarely touches all of
+ * its memory, so it may be more than is free. */
+int guest_memory_check_host(uint64_t size, struct err *e);
+
 /* Make `size` bytes of zeroed RAM (see above); the memory is not committed until it is touched. */
 int guest_memory_create(struct guest_memory *m, uint64_t size, struct err *e);
 void guest_memory_destroy(struct guest_memory *m);

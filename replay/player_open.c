@@ -94,9 +94,10 @@ static int read_meta(struct player *p, uint64_t *memory_size, bool *counted, str
     json_int_t memory = json_integer_value(json_object_get(machine, "memory"));
     json_int_t cpus = json_integer_value(json_object_get(machine, "cpus"));
     const char *clock = json_string_value(json_object_get(machine, "clock"));
+    struct err impossible;
     int rc = 0;
 
-    if (!machine || memory <= 0 || !clock)
+    if (!machine || memory <= 0 || !clock || guest_memory_check((uint64_t)memory, &impossible) < 0)
         rc = player_bad(p, e, "its description of the machine is incomplete");
     else if (cpus < 1 || cpus > MAX_VCPUS)
         rc = err_set(e, STATUS_BAD_RECORDING, "%s has %lld CPUs; this dittovm replays up to %u",

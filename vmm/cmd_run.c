@@ -188,6 +188,10 @@ static bool redirected(const struct invocation *inv, const struct run_options *o
 {
     struct host_needs needs = {.guest_memory = memory};
 
+    if (guest_memory_check_host(memory, e) < 0) {
+        *status = -1;
+        return true;
+    }
     if (o->record)
         needs.write_paths[needs.write_path_count++] = o->recording;
     if (o->write_through)

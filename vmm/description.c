@@ -236,8 +236,10 @@ uint64_t description_memory(const json_t *description)
 {
     const json_t *machine = json_object_get(description, "machine");
     const json_int_t memory = json_integer_value(json_object_get(machine, "memory"));
+    struct err impossible;
 
-    return memory > 0 ? (uint64_t)memory : 0;
+    return memory > 0 && guest_memory_check((uint64_t)memory, &impossible) == 0 ? (uint64_t)memory
+                                                                                : 0;
 }
 
 unsigned description_cpus(const json_t *description)

@@ -22,7 +22,7 @@ char *description_of_live(const struct run_options *o, const json_t *before, uin
 
 /* The description in a recording: an object, to be released with json_decref(). */
 json_t *description_load(const struct recording *recording, struct err *e);
-/* Bytes of guest memory; 0 when it does not say. */
+/* Bytes of guest memory; 0 when it does not say, or no machine has as much. */
 uint64_t description_memory(const json_t *description);
 /* 1 to MAX_VCPUS; 0 when it does not say. */
 unsigned description_cpus(const json_t *description);

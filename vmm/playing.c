@@ -53,15 +53,15 @@ int playing_needs(const struct snapshot_place *place, uint64_t until, struct hos
                   struct err *e)
 {
     struct recording *recording = recording_open(place->path, e);
-    size_t len;
 
     if (!recording)
         return -1;
-    const char *text = recording_meta(recording, &len);
-    json_t *meta = json_loadb(text, len, 0, NULL);
-    *needs = (struct host_needs){.guest_memory = description_memory(meta)};
-    json_decref(meta);
-    int rc = check_place(recording, place->name, until, e);
+    json_t *description = description_load(recording, e);
+    *needs = (struct host_needs){.guest_memory = description_memory(description)};
+    int rc = description && guest_memory_check_host(needs->guest_memory, e) == 0
+                 ? check_place(recording, place->name, until, e)
+                 : -1;
+    json_decref(description);
     recording_close(recording);
     return rc;
 }

@@ -38,17 +38,19 @@ load helper
 
 @test "text of others is shown, and not obeyed by the terminal" {
     mkdir -p root/boot/grub
-    printf 'menuentry x {\n linux /vmlinuz\033]0;owned\007\302\2332J\n}\n' >root/boot/grub/grub.cfg
+    cp "$HELLO_ELF" root/boot/$'vmlinuz\033[31m'
+    printf 'menuentry x {\n linux /boot/vmlinuz\033[31m a\033]0;owned\007b\302\2332Jc\n}\n' \
+        >root/boot/grub/grub.cfg
     truncate -s 4M evil.img
     PATH=$PATH:/sbin:/usr/sbin mke2fs -q -F -t ext2 -d root evil.img
-    ditto 1 run evil.img
-    one_error 'vmlinuz?]0;owned?*2J'
-    [[ $stderr != *[$'\033\a\302']* ]]
-    ditto 0 run -o shown.ditto --append $'a\033[31mb\302\233c' --kernel "$HELLO_ELF"
-    ditto 0 info shown.ditto
-    [[ $output == *'command line  '*'a?[31mb??c'* ]]
-    ditto 0 info --json shown.ditto
-    [[ $output == *'a\u001b[31mb\u009Bc'* ]]
+    ditto 0 run --record evil.img
+    ditto 0 info evil.ditto
+    [[ $output == *'booted '*', /boot/vmlinuz?[31m'*'command line  a?]0;owned?b??2Jc '* ]]
+    [[ $output != *[$'\033\a\302']* ]]
+    ditto 0 info --json evil.ditto
+    [[ $output == *'a\u001b]0;owned\u0007b\u009B2Jc '* ]]
+    ditto 1 replay $'nosuch\033[31m.ditto'
+    one_error 'cannot open nosuch?\[31m.ditto'
 }
 
 @test "a kernel that is none" {
