@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "mmu/memory.h"
+#include "mmu/page_sums.h"
 
 /*
  * A digest of all guest RAM that is equal for equal memory, whether or not the host has allocated a
@@ -14,14 +15,19 @@
  * Accessed and Dirty bits of page-table entries depend on what the TLB held, which no recording can
  * control (docs/nondeterminism.md), so they are masked in pages that look like page tables: every
  * odd 64-bit word is a present entry that points into RAM or is reserved-bit clean.
+ *
+ * sums: what names the pages that differ from those of another memory; NULL: nobody asks.
  */
-uint64_t memory_digest(const struct guest_memory *m);
+uint64_t memory_digest(const struct guest_memory *m, struct page_sums *sums);
 
 /* The part of the digest that one page contributes; 0 for a zero page. */
 uint64_t page_digest(const void *page, uint64_t gfn);
 
 /* The same of a page that is known to be data: nothing is masked. */
 uint64_t page_digest_of_data(const void *page, uint64_t gfn);
+
+/* A page as its digest sees it. */
+void page_as_it_counts(const void *page, uint64_t words[512]);
 
 /* Whether a page looks like a page table, as above; and the mask, for words of one. */
 bool page_looks_like_table(const void *page);

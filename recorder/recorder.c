@@ -327,11 +327,16 @@ void recorder_endless(struct recorder *r, unsigned vcpu)
 static int state_digest(struct recorder *r, struct vm *vm, struct state_digest *digest,
                         struct err *e)
 {
+    struct page_sums sums;
+
     /* A replay may have completed the instruction that exited, to make a checkpoint here. */
     if (vcpus_digest(vm, &digest->cpu, e) < 0)
         return -1;
-    digest->memory = memory_digest(&vm->memory);
+    digest->memory = memory_digest(&vm->memory, &sums);
     digest->outputs = r->outputs;
+    bytes_put_u64(&r->scratch, digest->memory);
+    page_sums_encode(&r->scratch, &sums);
+    put(r, STREAM_PAGE_SUMS);
     return 0;
 }
 

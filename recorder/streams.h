@@ -16,6 +16,11 @@ enum stream_kind {
  * run at the same time. */
 #define STREAM_AHEAD 16
 
+/* For each digest of all memory, in the order of the events that hold them: u64 that digest, and
+ * the sums that name the pages in which another memory differs (mmu/page_sums.h). Not needed to
+ * replay. */
+#define STREAM_PAGE_SUMS 55
+
 /* Transitions of shared memory between vCPUs that run at the same time (recorder/access.h), in one
  * order for all. Empty where one vCPU runs at a time. Not needed to replay as yet. */
 #define STREAM_ACCESSES 56
@@ -47,7 +52,7 @@ enum stream_kind {
  * varint(RIP), varint(CPL), varint(exits), varint(ns). Not needed to replay. */
 #define STREAM_LANDINGS 63
 
-_Static_assert(STREAM_KINDS <= STREAM_AHEAD && STREAM_AHEAD + 8 <= STREAM_ACCESSES &&
+_Static_assert(STREAM_KINDS <= STREAM_AHEAD && STREAM_AHEAD + 8 <= STREAM_PAGE_SUMS &&
                    STREAM_LANDINGS < STREAM_COUNT,
                "streams do not overlap");
 

@@ -2,9 +2,14 @@
 
 #include <string.h>
 
+#include "mmu/digest.h"
+#include "recorder/streams.h"
 #include "replay/symbols.h"
 #include "vmm/insn.h"
 #include "vmm/ownership.h"
+
+/* As many as its sums can name (mmu/page_sums.h), at most. */
+#define DIFFERENCES_MAX (PAGE_SUM_ROWS * PAGE_SUM_CELLS)
 
 static const char *const exit_names[EXIT_SYNC_LAST + 1] = {
     [EXIT_PIO_IN] = "in",
@@ -119,6 +124,49 @@ static void show_digests(const struct divergence *d, FILE *out)
                 (unsigned long long)rows[i].expected, (unsigned long long)rows[i].got);
 }
 
+/* What the recording holds about the pages of that memory; false: nothing. */
+static bool load_sums(const struct recording *r, uint64_t digest, struct page_sums *sums)
+{
+    struct err ignored;
+    struct stream_reader *in = stream_open(r, STREAM_PAGE_SUMS, &ignored);
+    uint8_t record[8 + PAGE_SUMS_BYTES];
+    bool found = false;
+
+    while (in && !found && stream_left(in) && stream_read(in, record, sizeof record) == 0) {
+        struct cursor c = cursor_of(record, sizeof record);
+        found = cursor_u64(&c) == digest;
+        page_sums_decode(&c, sums);
+    }
+    if (in)
+        stream_close(in);
+    return found;
+}
+
+/* Which pages of memory differ, while it is as it was at the digest. */
+static void show_pages(const struct player *p, FILE *out)
+{
+    const struct guest_memory *m = &p->vm.memory;
+    struct page_difference page[DIFFERENCES_MAX];
+    struct page_sums expected, got;
+    bool all;
+
+    if (!load_sums(p->recording, p->divergence.digest_expected.memory, &expected))
+        return;
+    memory_digest(m, &got);
+    const unsigned count = page_sums_compare(&expected, &got, m, page, DIFFERENCES_MAX, &all);
+    for (unsigned i = 0; i < count; i++) {
+        const struct page_difference *d = &page[i];
+        if (d->one_word)
+            fprintf(out, "  page %#llx: the word at %#llx: expected 0x%016llx, got 0x%016llx\n",
+                    (unsigned long long)d->gpa, (unsigned long long)(d->gpa + d->offset),
+                    (unsigned long long)d->expected, (unsigned long long)d->got);
+        else
+            fprintf(out, "  page %#llx: several words\n", (unsigned long long)d->gpa);
+    }
+    if (!all)
+        fprintf(out, "  %s pages differ than can be named\n", count ? "and more" : "more");
+}
+
 /* The pass that had the fewest registers that are not as they should be. */
 static void show_nearest(const struct divergence *d, FILE *out)
 {
@@ -185,6 +233,8 @@ void divergence_report(const struct player *p, FILE *out)
         fprintf(out, "dittovm: the replay diverged: digests differ at sync point %llu\n",
                 (unsigned long long)d->ordinal);
         show_digests(d, out);
+        if (d->digest_expected.memory != d->digest_got.memory)
+            show_pages(p, out);
         break;
     }
 }

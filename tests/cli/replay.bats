@@ -118,6 +118,17 @@ diverges() {
     rm flipped.ditto
 }
 
+@test "a digest that differs names the pages and words" {
+    "$BUILD/tools/flip_input" "$SHARED/small.ditto" flipped.ditto memory
+    ditto 3 verify flipped.ditto
+    [[ $stderr == *'digests differ'*'memory    DIFFERS'*'CPU state equal'* ]]
+    [ "$(grep -c '^  page ' <<<"$stderr")" = 2 ]
+    [[ $stderr == *'page 0x1abc000: the word at 0x1abc678: expected 0x0000000000000000, got 0x0000000000000001'* ]]
+    [[ $stderr == *'page 0x1abe000: the word at 0x1abe678: expected 0x0000000000000000, got 0x0000000000000001'* ]]
+    [[ $stderr != *'more'* ]]
+    rm flipped.ditto
+}
+
 @test "the forced points of a small guest are described exactly" {
     "$DITTO" run --json --memory 32M -o exact.ditto --kernel "$BUILD/guests/count-user.elf" \
         --append ticks=5 >run.out 2>run.err </dev/null

@@ -1,8 +1,9 @@
 /*
- * flip-input IN OUT SEED: copies a recording and changes one bit of one input the guest was given,
- * so that the file is sound but its replay must diverge. The input is chosen by SEED among those
- * early ones whose value is still in a register at the next sync point; that sync point's number,
- * where the replay must be seen to diverge, is printed first, then what was changed.
+ * flip-input IN OUT SEED|memory: copies a recording and changes one bit of one input the guest was
+ * given, so that the file is sound but its replay must diverge. The input is chosen by SEED among
+ * those early ones whose value is still in a register at the next sync point; that sync point's
+ * number, where the replay must be seen to diverge, is printed first, then what was changed. With
+ * "memory" two words are added to the initial memory instead, where no small guest has anything.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,9 @@
 #include "replay/stream_reader.h"
 
 #define SYNCS_MAX 4000 /* how far into the recording inputs are taken: replays stay short */
+/* The page that gets words where they are added, and the next but one, and in what byte of it. */
+#define ADDED_GFN 0x1abcu
+#define ADDED_AT  0x678u
 
 /* An input that can be changed: `at` counts bytes of INPUTS, or values of TSC. */
 struct candidate {
@@ -33,6 +37,7 @@ struct copy {
     struct bytes stream[STREAM_COUNT];
     struct candidate candidate[SYNCS_MAX];
     unsigned candidates;
+    bool adds_page;
 };
 
 static _Noreturn void die(const struct err *e)
@@ -185,6 +190,30 @@ static void flip(struct copy *copy, uint64_t seed)
            what, (unsigned long long)c->value, bit);
 }
 
+/* The added chunk will be the one behind the recording's. */
+static void add_pages(struct copy *copy)
+{
+    struct bytes *image = &copy->stream[STREAM_IMAGE];
+    struct cursor in = cursor_of(image->data, image->len);
+    const uint64_t added = recording_chunks(copy->from) + 1;
+    uint64_t gfn = 0, chunk = 0;
+
+    while (cursor_left(&in) && !in.bad) {
+        gfn += (uint64_t)cursor_svarint(&in) + 1;
+        chunk += (uint64_t)cursor_svarint(&in) + 1;
+    }
+    if (gfn > ADDED_GFN) {
+        fprintf(stderr, "flip-input: the machine begins with memory at %#x in use\n",
+                ADDED_GFN * 4096);
+        exit(STATUS_ERROR);
+    }
+    bytes_put_svarint(image, (int64_t)(ADDED_GFN - gfn));
+    bytes_put_svarint(image, (int64_t)(added - chunk));
+    bytes_put_svarint(image, 1);
+    bytes_put_svarint(image, -1);
+    copy->adds_page = true;
+}
+
 static void write_copy(const struct copy *copy, const char *path)
 {
     struct err e = {0};
@@ -202,6 +231,10 @@ static void write_copy(const struct copy *copy, const char *path)
             die(&e);
         writer_put_chunk(w, page, len);
     }
+    memset(page, 0, sizeof page);
+    page[ADDED_AT] = 1;
+    if (copy->adds_page)
+        writer_put_chunk(w, page, sizeof page);
     for (unsigned i = 0; i < STREAM_COUNT; i++)
         if (copy->stream[i].len)
             writer_put(w, i, copy->stream[i].data, copy->stream[i].len);
@@ -216,8 +249,10 @@ int main(int argc, char **argv)
     struct err e = {0};
     uint64_t seed;
 
-    if (argc != 4 || parse_number(argv[3], UINT32_MAX, &seed) < 0) {
-        fputs("usage: flip-input IN OUT SEED\n", stderr);
+    const bool memory = argc == 4 && !strcmp(argv[3], "memory");
+
+    if (argc != 4 || (!memory && parse_number(argv[3], UINT32_MAX, &seed) < 0)) {
+        fputs("usage: flip-input IN OUT SEED|memory\n", stderr);
         return STATUS_USAGE;
     }
     struct copy *copy = calloc(1, sizeof *copy);
@@ -225,8 +260,12 @@ int main(int argc, char **argv)
     if (!copy->from)
         die(&e);
     read_streams(copy);
-    find_candidates(copy);
-    flip(copy, seed);
+    if (memory) {
+        add_pages(copy);
+    } else {
+        find_candidates(copy);
+        flip(copy, seed);
+    }
     write_copy(copy, argv[2]);
     recording_close(copy->from);
     for (unsigned i = 0; i < STREAM_COUNT; i++)

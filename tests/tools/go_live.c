@@ -96,7 +96,7 @@ static int arrive(const struct run_options *o, struct arrival *a, bool *from_sna
     *from_snapshot = l.begin.live;
     int rc = live_play(&l, e);
     if (rc == 0) {
-        a->memory = memory_digest(&l.state.memory);
+        a->memory = memory_digest(&l.state.memory, NULL);
         a->cpu = cpu_digest(&l.state.cpu);
         a->disk = disk_digest(l.disk);
         bytes_put(&a->devices, l.state.devices.data, l.state.devices.len);

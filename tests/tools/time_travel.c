@@ -41,7 +41,7 @@ static struct look look(void)
     if (player_finish_exit(&player, &e) < 0 || vcpus_digest(&player.vm, &cpu, &e) < 0)
         fail(e.text);
     return (struct look){
-        .memory = memory_digest(&player.vm.memory),
+        .memory = memory_digest(&player.vm.memory, NULL),
         .cpu = cpu,
         .rip = player.cpu->vcpu.regs->rip,
         .ordinal = player.ordinal,
