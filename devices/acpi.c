@@ -24,7 +24,6 @@
 #define FADT_WBINVD       (1u << 0)
 #define FADT_PROC_C1      (1u << 2)
 #define FADT_SLEEP_BUTTON (1u << 5) /* there is no fixed sleep button */
-#define FADT_FIX_RTC      (1u << 6) /* the RTC cannot wake the machine by fixed hardware */
 #define FADT_TMR_VAL_EXT  (1u << 8) /* 32-bit timer */
 
 /* FADT IAPC_BOOT_ARCH, table 5.11; without bit 1 there is no 8042 */
@@ -196,7 +195,7 @@ static void put_fadt(struct bytes *out, uint32_t facs, uint32_t dsdt)
     bytes_put_u16(out, BOOT_LEGACY_DEVICES | BOOT_VGA_ABSENT | BOOT_MSI_ABSENT);
     bytes_put_u8(out, 0); /* reserved */
     bytes_put_u32(out,
-                  FADT_WBINVD | FADT_PROC_C1 | FADT_SLEEP_BUTTON | FADT_FIX_RTC | FADT_TMR_VAL_EXT);
+                  FADT_WBINVD | FADT_PROC_C1 | FADT_SLEEP_BUTTON | FADT_TMR_VAL_EXT);
     put_io_address(out, 0, 0); /* RESET_REG: not supported */
     bytes_put_u8(out, 0);      /* RESET_VALUE */
     put_zeroes(out, 3);        /* ARM_BOOT_ARCH, FADT minor version */

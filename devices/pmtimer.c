@@ -5,6 +5,7 @@
 
 #define EVENT_TIMER        0x0001
 #define EVENT_POWER_BUTTON 0x0100
+#define EVENT_RTC          0x0400
 #define STATUS_BITS        0x8731 /* the events, bus master, wake */
 #define ENABLE_BITS        0x0721
 
@@ -52,6 +53,12 @@ static void poll(struct device *dev, uint64_t now)
 void pmtimer_power_button(struct pmtimer *pm)
 {
     pm->status |= EVENT_POWER_BUTTON;
+    update_sci(pm);
+}
+
+void pmtimer_rtc_alarm(struct pmtimer *pm)
+{
+    pm->status |= EVENT_RTC;
     update_sci(pm);
 }
 

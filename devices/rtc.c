@@ -189,6 +189,8 @@ static void advance(struct rtc *rtc, uint64_t now)
             rtc->ram[REG_C] |= B_UPDATE;
             if (second >= rtc->alarm_at) {
                 rtc->ram[REG_C] |= B_ALARM;
+                if (rtc->ram[REG_B] & B_ALARM)
+                    irq_pin_set(&rtc->wake, true);
                 rtc->alarm_at = next_alarm(rtc, second);
             }
             rtc->second_seen = second;
@@ -401,8 +403,8 @@ static int restore(struct device *dev, struct cursor *in)
 static const struct device_ops rtc_ops = {
     .name = "rtc", .deadline = deadline, .poll = poll, .save = save, .restore = restore};
 
-void rtc_init(struct rtc *rtc, struct irq_pin irq, struct device_time *time)
+void rtc_init(struct rtc *rtc, struct irq_pin irq, struct irq_pin wake, struct device_time *time)
 {
-    *rtc = (struct rtc){.dev.ops = &rtc_ops, .irq = irq, .time = time};
+    *rtc = (struct rtc){.dev.ops = &rtc_ops, .irq = irq, .wake = wake, .time = time};
     reset(rtc);
 }

@@ -24,6 +24,7 @@
 struct rtc {
     struct device dev;
     struct irq_pin irq;
+    struct irq_pin wake; /* set at each alarm whose interrupt is enabled, never cleared */
     struct device_time *time;
     uint8_t index;
     /* Registers A to D, the alarm and memory; the time of day only while REG_B.SET stops it. */
@@ -34,7 +35,7 @@ struct rtc {
     int64_t alarm_at;     /* the first matching second after second_seen */
 };
 
-void rtc_init(struct rtc *rtc, struct irq_pin irq, struct device_time *time);
+void rtc_init(struct rtc *rtc, struct irq_pin irq, struct irq_pin wake, struct device_time *time);
 int rtc_attach(struct rtc *rtc, struct bus *pio, struct err *e);
 
 #endif

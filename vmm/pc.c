@@ -75,6 +75,16 @@ static void on_cpu_request(void *opaque, unsigned cpu, enum cpu_request request,
     pc->config.cpu_request(pc->config.opaque, cpu, request, vector);
 }
 
+/* The RTC's alarm is an ACPI event, too. */
+static void on_alarm(void *opaque, unsigned irq, bool level)
+{
+    struct pc *pc = opaque;
+
+    (void)irq;
+    if (level)
+        pmtimer_rtc_alarm(&pc->pmtimer);
+}
+
 /* Where there are several CPUs: before the wires that lead there. */
 static int make_apics(struct pc *pc, struct err *e)
 {
@@ -108,7 +118,7 @@ static int add_legacy_devices(struct pc *pc, struct err *e)
 
     irqchip_init(chip);
     pit_init(&pc->pit, wire(pc, PIT_IRQ), time);
-    rtc_init(&pc->rtc, wire(pc, RTC_IRQ), time);
+    rtc_init(&pc->rtc, wire(pc, RTC_IRQ), (struct irq_pin){.set = on_alarm, .chip = pc}, time);
     serial_init(&pc->serial, wire(pc, SERIAL_COM1_IRQ), pc->config.transmit,
                 pc->config.transmit_opaque);
     i8042_init(&pc->i8042, requests);

@@ -108,6 +108,7 @@ static void test_fadt_describes_the_fixed_hardware(void **unused)
     const uint8_t *rsdt = table(&tables, number(tables.data + 16, 4), "RSDT");
     const uint8_t *fadt = table(&tables, number(rsdt + 36, 4), "FACP");
     assert_int_equal(number(fadt + 46, 2), PM_SCI_IRQ);
+    assert_int_equal(number(fadt + 112, 4) & 1u << 6, 0); /* the RTC's alarm is a fixed event */
     assert_int_equal(number(fadt + 48, 4), 0); /* no SMI command port */
     assert_int_equal(number(fadt + 56, 4), PM_EVENT_PORT);
     assert_int_equal(number(fadt + 64, 4), PM_CONTROL_PORT);

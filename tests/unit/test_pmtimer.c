@@ -77,6 +77,21 @@ static void test_power_button(void **unused)
     assert_int_equal(bus_read(&f.pio, 0x600, 2), 0);
 }
 
+static void test_rtc_alarm(void **unused)
+{
+    struct fixture f;
+
+    (void)unused;
+    make(&f);
+    bus_write(&f.pio, 0x602, 2, 0x0400);
+    assert_false(f.sci.level);
+    pmtimer_rtc_alarm(&f.pm);
+    assert_true(f.sci.level);
+    assert_int_equal(bus_read(&f.pio, 0x600, 2), 0x0400);
+    bus_write(&f.pio, 0x600, 2, 0x0400);
+    assert_false(f.sci.level);
+}
+
 static void test_timer_overflow_event(void **unused)
 {
     struct fixture f;
@@ -131,7 +146,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_timer_counts), cmocka_unit_test(test_soft_off),
         cmocka_unit_test(test_power_button), cmocka_unit_test(test_timer_overflow_event),
-        cmocka_unit_test(test_state),        cmocka_unit_test(test_rough_use),
+        cmocka_unit_test(test_rtc_alarm),    cmocka_unit_test(test_state),
+        cmocka_unit_test(test_rough_use),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@ struct fixture {
     struct rtc rtc;
     struct bus pio;
     struct fake_time time;
-    struct fake_wire irq8;
+    struct fake_wire irq8, wake;
 };
 
 static void make(struct fixture *f)
@@ -18,7 +18,7 @@ static void make(struct fixture *f)
     struct err e;
 
     *f = (struct fixture){.time = fake_time_at(SECOND / 3, LEAP_DAY_EVENING * SECOND)};
-    rtc_init(&f->rtc, fake_pin(&f->irq8), &f->time.time);
+    rtc_init(&f->rtc, fake_pin(&f->irq8), fake_pin(&f->wake), &f->time.time);
     assert_int_equal(rtc_attach(&f->rtc, &f->pio, &e), 0);
 }
 
@@ -244,8 +244,10 @@ static void test_alarm(void **unused)
     assert_true(deadline(&f) == f.time.now + 100 * SECOND); /* 00:01:30 is 100 s away */
     pass(&f, 99 * SECOND);
     assert_int_equal(get(&f, 12) & 0xa0, 0);
+    assert_false(f.wake.level);
     wait_for_deadline(&f);
     assert_true(f.irq8.level);
+    assert_true(f.wake.level);
     assert_int_equal(get(&f, 12) & 0xa0, 0xa0);
     put(&f, 5, 0xff); /* any hour: again in an hour */
     uint64_t start = f.time.now;
