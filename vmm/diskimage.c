@@ -39,10 +39,11 @@ static int refuse_partitions(int fd, const struct disk_partition *parts, size_t 
     for (size_t i = 0; i < count && i < NAMED_MAX; i++)
         len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%s %s", i ? ", " : "",
                                 parts[i].device, disk_kind(fd, parts[i].offset));
-    return err_set(e, STATUS_ERROR,
-                   "no Linux kernel found in %s: only ext2, ext3 and ext4 are looked into, and its "
-                   "partitions are others (%s%s); give --kernel, and --initrd and --append root=...",
-                   path, list, count > NAMED_MAX ? ", ..." : "");
+    return err_set(
+        e, STATUS_ERROR,
+        "no Linux kernel found in %s: only ext2, ext3 and ext4 are looked into, and its "
+        "partitions are others (%s%s); give --kernel, and --initrd and --append root=...",
+        path, list, count > NAMED_MAX ? ", ..." : "");
 }
 
 static int open_volumes(struct disk *d, int fd, uint64_t size, const char *path, struct err *e)
@@ -75,10 +76,11 @@ static int open_volumes(struct disk *d, int fd, uint64_t size, const char *path,
         return err_set(e, STATUS_ERROR,
                        "%s is a qcow2 image; convert it with qemu-img convert -O raw", path);
     if (strcmp(disk_kind(fd, 0), "unknown") != 0)
-        return err_set(e, STATUS_ERROR,
-                       "no Linux kernel found in %s: only ext2, ext3 and ext4 are looked into, and it "
-                       "is %s; give --kernel, and --initrd and --append root=...",
-                       path, disk_kind(fd, 0));
+        return err_set(
+            e, STATUS_ERROR,
+            "no Linux kernel found in %s: only ext2, ext3 and ext4 are looked into, and it "
+            "is %s; give --kernel, and --initrd and --append root=...",
+            path, disk_kind(fd, 0));
     return err_set(e, STATUS_ERROR,
                    "%s is not a raw disk image: it has neither a partition table nor an ext2, "
                    "ext3 or ext4 file system",

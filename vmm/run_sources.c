@@ -40,8 +40,9 @@ static int join_command_line(struct run_sources *s, const char *loader, const ch
                              const struct run_options *o, struct err *e)
 {
     if (asprintf(&s->command_line, "%s%s%s%s%s%s%s%s", loader, *loader ? " " : "",
-                 machine_arguments, o->cpus == 1 ? " nolapic" : " no_timer_check", *root ? " root=/dev/" : "",
-                 root, o->append ? " " : "", o->append ? o->append : "") < 0) {
+                 machine_arguments, o->cpus == 1 ? " nolapic" : " no_timer_check",
+                 *root ? " root=/dev/" : "", root, o->append ? " " : "",
+                 o->append ? o->append : "") < 0) {
         s->command_line = NULL;
         return err_set(e, STATUS_ERROR, "out of memory");
     }

@@ -380,9 +380,9 @@ static void names_other_kinds(void **state)
     static const struct {
         const char *kind, *bytes;
         unsigned at;
-    } kinds[] = {{"LVM", "LABELONE", 512},  {"XFS", "XFSB", 0},
+    } kinds[] = {{"LVM", "LABELONE", 512},       {"XFS", "XFSB", 0},
                  {"btrfs", "_BHRfS_M", 0x10040}, {"LUKS", "LUKS\xba\xbe", 0},
-                 {"FAT", "FAT32   ", 82},   {"md RAID", "\xfc\x4e\x2b\xa9", 4096}};
+                 {"FAT", "FAT32   ", 82},        {"md RAID", "\xfc\x4e\x2b\xa9", 4096}};
     uint8_t record[512] = {0};
 
     (void)state;
