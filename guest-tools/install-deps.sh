@@ -13,8 +13,8 @@ run='qemu-system-x86 xz-utils zstd lz4'
 image='e2fsprogs busybox-static cpio zstd'
 # Tests besides the unit tests, which need only "build".
 test='bats gdb'
-# A full Debian guest image, which only the long tests use.
-debian='debootstrap e2fsprogs'
+# Full Debian guest images, which only the long tests use.
+debian='debootstrap e2fsprogs fdisk dosfstools mtools xfsprogs btrfs-progs lvm2'
 # Tools for those who change dittovm: formatting and shell checks.
 develop='clang-format shellcheck'
 

@@ -1,9 +1,9 @@
 #!/bin/bash
-# image.sh RELEASE: makes the disk of a Debian release for the matrix of guests, build/matrix/RELEASE.img: one
-# ext4 file system with what the workloads need, this directory's guest/ as /matrix, and a GRUB menu. Beside
-# it, in build/matrix/RELEASE.boot, are its kernels and for each an initial ram disk made by Debian's own tools
-# with the modules of this disk only, which boots quicker than the one in the image. Needs root, as
-# debootstrap does; done again when the packages below change. MIRROR is where from.
+# image.sh IMAGE: makes a disk for the matrix of guests, build/matrix/IMAGE.img. Of a release (bullseye,
+# bookworm, trixie, sid): one ext4 file system with what the workloads need, this directory's guest/ as /matrix,
+# and a GRUB menu; beside it, in build/matrix/RELEASE.boot, its kernels and initial ram disks, made by Debian's
+# own tools with the modules of these disks only, which boot quicker. Of a layout (layouts.sh): a small Debian laid out so on a disk. Needs root, as debootstrap does, and loop
+# devices; done again when the packages below change. MIRROR is where from.
 set -euo pipefail
 umask 022
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,13 +15,14 @@ common='systemd-sysv udev dbus libpam-systemd kmod procps iproute2 e2fsprogs ini
     python3 sqlite3 perl linux-image-amd64'
 declare -A more=(
     [bullseye]=''
-    [bookworm]='linux-image-cloud-amd64 linux-image-rt-amd64 gcc libc6-dev nodejs openjdk-17-jre-headless
+    [bookworm]='linux-image-cloud-amd64 linux-image-rt-amd64 gcc libc6-dev nodejs openjdk-17-jdk-headless
         luajit golang-go postgresql redis-server stress-ng fio cryptsetup-bin kexec-tools linux-perf bpftrace
         gdb binutils xz-utils'
     [trixie]=''
     [sid]=''
+    [layouts]='lvm2 btrfs-progs xfsprogs dosfstools'
 )
-declare -A mib=([bullseye]=2048 [bookworm]=5120 [trixie]=2048 [sid]=2048)
+declare -A mib=([bullseye]=2048 [bookworm]=5120 [trixie]=2048 [sid]=2048 [layouts]=2048)
 
 fail() {
     echo "image: $*" >&2
@@ -34,13 +35,16 @@ in_root() {
 }
 
 make_tree() {
-    debootstrap --variant=minbase --cache-dir="$out/cache" "$release" "$root" "$mirror" >"$log" 2>&1 ||
+    debootstrap --variant=minbase --cache-dir="$out/cache" "$suite" "$root" "$mirror" >"$log" 2>&1 ||
         fail "debootstrap failed: $(tail -n 1 "$log") (all of it in $log)"
     mount -t proc proc "$root/proc" # Java's packages want it
     # Nothing is started while packages are installed.
     printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
     chmod 755 "$root/usr/sbin/policy-rc.d"
     in_root apt-get -o Acquire::Check-Valid-Until=false update -q # a mirror that stands still is fine
+    in_root apt-get install -y -q --no-install-recommends initramfs-tools
+    sed -i 's/^MODULES=.*/MODULES=list/' "$root/etc/initramfs-tools/initramfs.conf"
+    printf '%s\n' virtio_pci virtio_blk ext4 xfs btrfs dm-mod >"$root/etc/initramfs-tools/modules"
     in_root apt-get install -y -q --no-install-recommends "${packages[@]}"
     in_root apt-get clean
     rm "$root/usr/sbin/policy-rc.d"
@@ -59,39 +63,21 @@ make_tree() {
     mkdir "$root/matrix"
 }
 
-make_boot_files() {
-    local kernel version
-    mkdir "$root/tmp/initramfs"
-    cp -a "$root"/etc/initramfs-tools/. "$root/tmp/initramfs/"
-    printf 'virtio_pci\nvirtio_blk\next4\n' >"$root/tmp/initramfs/modules"
-    sed -i 's/^MODULES=.*/MODULES=list/' "$root/tmp/initramfs/initramfs.conf"
-    mkdir -p "$root/boot/grub" "$work/boot"
-    for kernel in "$root"/boot/vmlinuz-*; do
-        version=${kernel##*/vmlinuz-}
-        in_root mkinitramfs -d /tmp/initramfs -o "/tmp/initrd-$version" "$version"
-        mv "$root/tmp/initrd-$version" "$work/boot/"
-        cp "$kernel" "$work/boot/"
-    done
-    rm -r "$root/tmp/initramfs"
+# write_menu: and sets $version to the kernel's that is for all machines.
+write_menu() {
     # shellcheck disable=SC2016 # dpkg-query's
-    # The menu's is the non-cloud kernel with the initial ram disk that its package made.
     version=$(chroot "$root" dpkg-query -W -f '${Depends}' linux-image-amd64 | sed 's/^linux-image-\([^ ,]*\).*/\1/')
-    cat >"$root/boot/grub/grub.cfg" <<EOT
-menuentry 'Debian GNU/Linux' {
-	linux	/boot/vmlinuz-$version root=/dev/vda ro console=ttyS0
-	initrd	/boot/initrd.img-$version
-}
-EOT
+    mkdir -p "$root/boot/grub"
+    menu /dev/vda /boot >"$root/boot/grub/grub.cfg"
 }
 
 make_image() {
     truncate -s "${mib[$release]}M" "$work/image"
     mke2fs -q -F -t ext4 -E root_owner=0:0 -d "$root" "$work/image" || fail 'mke2fs failed'
-    rm -rf "$out/$release.boot"
-    mv "$work/boot" "$out/$release.boot"
-    rm -f "$out/$release.has"
+    rm -rf "$out/$release.boot" "$out/$release.has"
+    mkdir "$out/$release.boot"
+    cp "$root"/boot/vmlinuz-* "$root"/boot/initrd.img-* "$out/$release.boot/"
     mv "$work/image" "$out/$release.img"
-    echo "${packages[*]}" >"$out/$release.packages"
 }
 
 # The workloads are put in without making the image again.
@@ -113,25 +99,31 @@ workloads() {
     cksum "$here"/guest/*
 }
 
+. "$here/layouts.sh"
 release=${1:-}
-[ -n "${mib[$release]:-}" ] || fail "no release '$release'; there are: ${!mib[*]}"
+image=$release
+[[ " ${layouts[*]} " != *" $release "* ]] || release=layouts
+[ -n "${mib[$release]:-}" ] || fail "no image '$release'; there are: ${!mib[*]} ${layouts[*]}"
+suite=$release
+[ "$release" != layouts ] || suite=bookworm
 read -rd '' -a packages <<<"$common ${more[$release]}" || : # as words
 mkdir -p "$out/cache"
 out=$(cd "$out" && pwd)
 log=$out/$release.log
-if [ ! -f "$out/$release.img" ] || [ "$(cat "$out/$release.packages")" != "${packages[*]}" ]; then
+if [ ! -f "$out/$image.img" ] || [ "$(cat "$out/$release.packages")" != "${packages[*]}" ]; then
     [ "$(id -u)" = 0 ] || fail 'debootstrap needs root'
-    for tool in debootstrap mke2fs debugfs; do
+    for tool in debootstrap mke2fs sfdisk mkfs.fat mcopy mkfs.xfs mkfs.btrfs lvcreate; do
         command -v $tool >/dev/null || fail "$tool is not installed; run guest-tools/install-deps.sh debian"
     done
     work=$(mktemp -d "$out/$release.XXXXXX")
     root=$work/root
     # Before anything is removed: rm must not enter a mount.
-    trap 'umount "$root/proc" 2>/dev/null || :; rm -rf --one-file-system "$work"' EXIT
+    trap 'umount "$root/proc" "$work/mount" 2>/dev/null || :; rm -rf --one-file-system "$work"' EXIT
     echo "image: making $release, some minutes" >&2
     make_tree
-    make_boot_files
+    write_menu
     umount "$root/proc"
-    make_image
+    if [ "$release" = layouts ]; then make_layouts; else make_image; fi
+    echo "${packages[*]}" >"$out/$release.packages"
 fi
-[ "$(cat "$out/$release.has" 2>/dev/null)" = "$(workloads)" ] || put_workloads
+[ "$release" = layouts ] || [ "$(cat "$out/$release.has" 2>/dev/null)" = "$(workloads)" ] || put_workloads
