@@ -110,6 +110,8 @@ read -rd '' -a packages <<<"$common ${more[$release]}" || : # as words
 mkdir -p "$out/cache"
 out=$(cd "$out" && pwd)
 log=$out/$release.log
+exec 8>"$out/$release.lock"
+flock 8 # several may want it
 if [ ! -f "$out/$image.img" ] || [ "$(cat "$out/$release.packages")" != "${packages[*]}" ]; then
     [ "$(id -u)" = 0 ] || fail 'debootstrap needs root'
     for tool in debootstrap mke2fs sfdisk mkfs.fat mcopy mkfs.xfs mkfs.btrfs lvcreate; do
