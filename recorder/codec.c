@@ -342,6 +342,7 @@ void event_encode(struct bytes *out, struct event_codec *codec, const struct eve
         break;
     case EVENT_NMI:
     case EVENT_REST:
+    case EVENT_TSD:
         break;
     case EVENT_REGAIN:
         bytes_put_u8(out, event->all);
@@ -405,6 +406,7 @@ bool event_decode(struct cursor *in, struct event_codec *codec, struct event *ev
         break;
     case EVENT_NMI:
     case EVENT_REST:
+    case EVENT_TSD:
         break;
     case EVENT_REGAIN:
         event->all = cursor_u8(in) != 0;

@@ -32,9 +32,8 @@
  * the order of their beginnings. Where a run ends at a forced point has to be known when it begins,
  * so these are not among the EVENTS but in streams by vCPU:
  *
- *   AHEAD         forced point              EVENT_FORCED of which the ordinal is how many sync points
- *                                           this vCPU itself has had before; or an EVENT_REST: that
- *                                           run has no end in the recording
+ *   AHEAD         forced point              EVENT_FORCED of which the ordinal is how many sync
+ * points this vCPU itself has had before; or an EVENT_REST: that run has no end in the recording
  *
  * All decoders treat their input as hostile: they return false on anything malformed and never
  * read or produce more than the limits below.
@@ -147,7 +146,8 @@ enum event_kind {
     EVENT_CR8 = 14,      /* its CR8 was changed by way of its local APIC */
     EVENT_REST = 15,     /* of vCPUs that run at the same time: it does not run on from here */
     EVENT_REGAIN = 16,   /* ... the page it has come to comes back as it was when it was lost */
-    EVENT_LAST = EVENT_REGAIN,
+    EVENT_TSD = 17,      /* CR4.TSD of the vCPU that runs is set again (vmm/cr4.h) */
+    EVENT_LAST = EVENT_TSD,
 };
 
 enum end_reason {

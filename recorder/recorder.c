@@ -36,7 +36,7 @@ struct recorder {
     bool window[MAX_VCPUS];                 /* what each waits for */
     uint64_t own_syncs[MAX_VCPUS];          /* its sync points so far */
     struct event_codec ahead[MAX_VCPUS];
-    uint64_t outputs;                       /* running digest */
+    uint64_t outputs; /* running digest */
     uint64_t epoch_ns;
     struct recorder_stats stats;
     struct bytes scratch;
@@ -141,6 +141,19 @@ void recorder_symbols(struct recorder *r, const struct bytes *symbols)
         (void)writer_put(r->writer, STREAM_SYMBOLS, symbols->data, symbols->len);
 }
 
+void recorder_doubt(struct recorder *r, const char *text)
+{
+    const size_t len = strlen(text);
+
+    assert(len <= DOUBT_MAX);
+    if (!r)
+        return;
+    bytes_put_varint(&r->scratch, r->ordinal);
+    bytes_put_varint(&r->scratch, len);
+    bytes_put(&r->scratch, text, len);
+    put(r, STREAM_DOUBTS);
+}
+
 static void put_event(struct recorder *r, struct event *event)
 {
     event->ordinal = r->ordinal;
@@ -225,6 +238,14 @@ void recorder_start(struct recorder *r, uint8_t vector)
 void recorder_nmi(struct recorder *r)
 {
     struct event event = {.kind = EVENT_NMI};
+
+    if (r)
+        put_event(r, &event);
+}
+
+void recorder_tsd_set(struct recorder *r)
+{
+    struct event event = {.kind = EVENT_TSD};
 
     if (r)
         put_event(r, &event);

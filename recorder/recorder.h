@@ -57,6 +57,11 @@ int recorder_initial(struct recorder *r, const struct initial_state *initial, st
 /* The bytes of STREAM_SYMBOLS (recorder/streams.h). */
 void recorder_symbols(struct recorder *r, const struct bytes *symbols);
 
+/* What may make a replay diverge from here on, as it could not be made exact: at most DOUBT_MAX
+ * bytes of text (replay/doubts.h). */
+#define DOUBT_MAX 255u
+void recorder_doubt(struct recorder *r, const char *text);
+
 /* ---- the guest's side: in the order in which things happen ---- */
 
 /* The guest stopped at a sync point. For outputs, data is folded into the digest. */
@@ -73,6 +78,8 @@ void recorder_schedule(struct recorder *r, unsigned vcpu);
 void recorder_start(struct recorder *r, uint8_t vector);
 void recorder_nmi(struct recorder *r);
 void recorder_cr8(struct recorder *r, uint8_t cr8);
+/* The CPU's TSD was clear, and is set again. */
+void recorder_tsd_set(struct recorder *r);
 void recorder_hook(struct recorder *r, const struct gp_hook *hook);
 /* What only the devices get to see, so that others can follow them (vmm/shadow.h): the device time,
  * of an access that asked for it or of a pc_poll(), and console input that the UART took. */
@@ -89,7 +96,8 @@ void recorder_forced(struct recorder *r, const struct landmark *landmark);
 void recorder_forced_ahead(struct recorder *r, unsigned vcpu, const struct landmark *landmark);
 /* The one whose turn it is does not run on at its end. */
 void recorder_rest(struct recorder *r);
-/* The page that it has come to comes back as it was, and with `all` others, too (views_regain()). */
+/* The page that it has come to comes back as it was, and with `all` others, too (views_regain()).
+ */
 void recorder_regain(struct recorder *r, bool all);
 /* The recording ends while this one runs. */
 void recorder_endless(struct recorder *r, unsigned vcpu);

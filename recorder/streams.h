@@ -16,6 +16,11 @@ enum stream_kind {
  * run at the same time. */
 #define STREAM_AHEAD 16
 
+/* What the recorder could not make exact (recorder_doubt()): varint(number of the last sync point
+ * before), varint(length of the text), text. Not needed to replay. Empty where nothing was left to
+ * chance. */
+#define STREAM_DOUBTS 54
+
 /* For each digest of all memory, in the order of the events that hold them: u64 that digest, and
  * the sums that name the pages in which another memory differs (mmu/page_sums.h). Not needed to
  * replay. */
@@ -52,7 +57,7 @@ enum stream_kind {
  * varint(RIP), varint(CPL), varint(exits), varint(ns). Not needed to replay. */
 #define STREAM_LANDINGS 63
 
-_Static_assert(STREAM_KINDS <= STREAM_AHEAD && STREAM_AHEAD + 8 <= STREAM_PAGE_SUMS &&
+_Static_assert(STREAM_KINDS <= STREAM_AHEAD && STREAM_AHEAD + 8 <= STREAM_DOUBTS &&
                    STREAM_LANDINGS < STREAM_COUNT,
                "streams do not overlap");
 

@@ -205,6 +205,7 @@ static int schedule(struct player *p, unsigned index, struct err *e)
 
 int player_apply(struct player *p, const struct event *event, struct err *e)
 {
+    struct kvm_sregs sregs;
     const void *from;
 
     if (p->follower && p->follower->event(p->follower, event, e) < 0)
@@ -230,6 +231,10 @@ int player_apply(struct player *p, const struct event *event, struct err *e)
         return 0;
     case EVENT_CR8:
         vcpu_set_cr8(&p->cpu->vcpu, event->cr8);
+        return 0;
+    case EVENT_TSD:
+        vcpu_get_sregs(&p->cpu->vcpu, &sregs);
+        vcpu_set_sregs(&p->cpu->vcpu, &sregs);
         return 0;
     case EVENT_DMA_WRITE:
         return dma_write(p, &event->dma, e);

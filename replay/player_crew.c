@@ -276,6 +276,7 @@ static bool is_its_own(const struct event *event)
     case EVENT_REGAIN:
     case EVENT_NMI:
     case EVENT_CR8:
+    case EVENT_TSD:
     case EVENT_TIME: /* of devices; nothing here */
     case EVENT_RECEIVED:
         return true;

@@ -95,7 +95,11 @@ static void event_format(const struct event *event, char *text, size_t size)
         snprintf(text, size, "it rests");
         break;
     case EVENT_REGAIN:
-        snprintf(text, size, event->all ? "lost pages come back" : "the page comes back to be written");
+        snprintf(text, size,
+                 event->all ? "lost pages come back" : "the page comes back to be written");
+        break;
+    case EVENT_TSD:
+        snprintf(text, size, "CR4.TSD is set again");
         break;
     case EVENT_CR8:
         snprintf(text, size, "CR8 becomes %u", event->cr8);

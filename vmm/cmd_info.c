@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "recorder/streams.h"
+#include "replay/doubts.h"
 #include "replay/landings.h"
 #include "replay/reader.h"
 #include "replay/snapshots.h"
@@ -109,6 +110,23 @@ static const char *text_of(json_t *j, const char *section, const char *key)
     return text ? text : "unknown";
 }
 
+static void add_doubt(void *opaque, const struct doubt *doubt)
+{
+    json_array_append_new(opaque, json_pack("{s:I, s:s}", "sync_point", (json_int_t)doubt->ordinal,
+                                            "text", doubt->text));
+}
+
+static void show_doubts(json_t *doubts)
+{
+    json_t *doubt;
+    size_t i;
+
+    json_array_foreach(doubts, i, doubt)
+        text_print(stdout, "  %-13s %s (sync point %lld)\n", i ? "" : "unsure",
+                   text_of(doubt, NULL, "text"),
+                   (long long)json_integer_value(json_object_get(doubt, "sync_point")));
+}
+
 static void show(json_t *j, const char *path)
 {
     json_t *machine = json_object_get(j, "machine"), *value;
@@ -143,6 +161,7 @@ static void show(json_t *j, const char *path)
                json_is_true(json_object_get(j, "complete"))
                    ? text_of(j, NULL, "end")
                    : "the recorder was killed; it replays to its last whole block");
+    show_doubts(json_object_get(j, "unsure"));
     printf("  file          %lld bytes\n",
            (long long)json_integer_value(json_object_get(j, "file_bytes")));
     json_object_foreach(json_object_get(j, "bytes"), name, value)
@@ -157,7 +176,13 @@ static int show_all(const struct recording *r, const char *path, bool as_json, s
 
     if (snapshot_list_load(&list, r, e) < 0)
         return -1;
-    json_t *j = collect(r);
+    json_t *j = collect(r), *doubts = json_array();
+    json_object_set_new(j, "unsure", doubts);
+    if (doubts_read(r, add_doubt, doubts, e) < 0) {
+        snapshot_list_free(&list);
+        json_decref(j);
+        return -1;
+    }
     if (description_cpus(j) != 1) /* no such machine goes live (vmm/live.c) */
         for (size_t i = 0; i < list.count; i++)
             list.at[i].live = 0;

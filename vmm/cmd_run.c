@@ -34,6 +34,13 @@ static struct recorder *start_recording(const struct run_options *o, const struc
                                         struct machine *m, const struct machine_boot *boot,
                                         struct err *e)
 {
+    if (m->kernel_code.doubt[0] && !o->unsure) {
+        err_set(e, STATUS_ERROR,
+                "this kernel cannot be recorded exactly: %s; give --unsure to record it all the "
+                "same, or leave --record out",
+                m->kernel_code.doubt);
+        return NULL;
+    }
     char *meta = description_of_boot(o, s, m, boot);
     struct recorder *recorder;
 

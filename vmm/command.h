@@ -30,9 +30,8 @@ struct command {
     int (*run)(const struct invocation *inv, int argc, char **argv, struct err *e);
 };
 
-extern const struct command command_run, command_replay, command_verify, command_info,
-    command_dump, command_snapshot, command_symbols, command_order, command_doctor,
-    command_version;
+extern const struct command command_run, command_replay, command_verify, command_info, command_dump,
+    command_snapshot, command_symbols, command_order, command_doctor, command_version;
 
 /* What a command needs of the host it runs on. */
 struct host_needs {
@@ -43,9 +42,9 @@ struct host_needs {
 };
 
 /*
- * Decide where the command runs. Returns false when it is to go on right here. Otherwise it has been
- * run in the emulated host, or could not be: the exit status is in *status (and *e is set if it is
- * not the command's own).
+ * Decide where the command runs. Returns false when it is to go on right here. Otherwise it has
+ * been run in the emulated host, or could not be: the exit status is in *status (and *e is set if
+ * it is not the command's own).
  */
 bool host_redirect(const struct invocation *inv, const struct host_needs *needs, int *status,
                    struct err *e);

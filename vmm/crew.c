@@ -1,3 +1,4 @@
+#include "vmm/code_watch.h"
 #include "vmm/crew_inside.h"
 
 #include <assert.h>
@@ -122,8 +123,11 @@ static void serve(struct member *c)
     views_return(&m->views, c->index);
     if (fault)
         give_page(c);
-    if (c->for_all)
+    if (c->for_all) {
         install_hook(m);
+        if (code_watch_is_due(m, host_elapsed(m)))
+            code_watch_look(m, host_elapsed(m));
+    }
     c->arrived = c->for_all = false;
 }
 

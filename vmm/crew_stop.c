@@ -1,6 +1,7 @@
 /* Stopping a CPU that runs: when, and where. */
 #include <assert.h>
 
+#include "vmm/code_watch.h"
 #include "vmm/crew_inside.h"
 #include "vmm/gphook.h"
 #include "vmm/run_loop.h"
@@ -60,7 +61,7 @@ static bool uses_memory(const struct member *c)
 {
     struct machine *m = c->crew->machine;
 
-    return pc_may_use_memory(&c->exit) || hook_is_due(m) ||
+    return pc_may_use_memory(&c->exit) || hook_is_due(m) || code_watch_is_due(m, host_elapsed(m)) ||
            kernel_code_module_exit(&m->kernel_code, &c->cpu->vcpu, &c->exit);
 }
 

@@ -64,9 +64,9 @@ static inline bool fingerprint_matches(struct vcpu *vcpu, const struct kvm_regs 
 
 /* The vCPU has come to where the landmark was taken: give it the status flags of then, too. */
 void fingerprint_arrive(struct vcpu *vcpu, const struct landmark *l);
-/* It stands between two instructions, where it had these flags when it was recorded. BT and its kind
- * leave OF, SF, AF and PF undefined (SDM, BT): give it those of then; the others are left as they
- * are. */
+/* It stands between two instructions, where it had these flags when it was recorded. BT and its
+ * kind leave OF, SF, AF and PF undefined (SDM, BT): give it those of then; the others are left as
+ * they are. */
 void fingerprint_undefined_flags(struct vcpu *vcpu, uint64_t rflags);
 
 /* A small loop of code. */

@@ -1,6 +1,8 @@
 #include "vmm/machine.h"
 
 #include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -9,6 +11,7 @@
 #include "recorder/symbols.h"
 #include "vmm/boot.h"
 #include "vmm/boot_elf.h"
+#include "vmm/code_watch.h"
 #include "vmm/crew.h"
 #include "vmm/kallsyms.h"
 #include "vmm/schedule.h"
@@ -314,6 +317,18 @@ int machine_create_from(struct machine *m, const struct machine_config *config,
     return 0;
 }
 
+void machine_doubt(struct machine *m, const char *format, ...)
+{
+    char text[DOUBT_MAX + 1];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    recorder_doubt(m->recorder, text);
+    fprintf(stderr, "dittovm: the replay may diverge: %s\n", text);
+}
+
 void machine_destroy(struct machine *m)
 {
     for (unsigned i = 0; i < m->clock_host.stable.count; i++)
@@ -322,6 +337,7 @@ void machine_destroy(struct machine *m)
         clock_close(&m->cpus[i].clock);
         vcpu_destroy(&m->cpus[i].vcpu);
     }
+    code_watch_destroy(m->code_watch);
     crew_destroy(m->crew);
     views_destroy(&m->views);
     vm_destroy(&m->vm);
@@ -340,6 +356,7 @@ int machine_record(struct machine *m, struct recorder *recorder, struct err *e)
     };
 
     m->recorder = recorder;
+    m->code_watch = code_watch_create();
     recorded_dma_init(&m->dma, &m->vm.memory, recorder);
     if (m->config.snapshot_ns && recorder_follow_memory(recorder, &m->vm, e) < 0)
         return -1;
@@ -357,5 +374,7 @@ int machine_record(struct machine *m, struct recorder *recorder, struct err *e)
     bytes_free(&initial.devices);
     if (m->hook.rip)
         recorder_hook(recorder, &m->hook);
+    if (m->kernel_code.doubt[0])
+        machine_doubt(m, "%s", m->kernel_code.doubt);
     return rc;
 }

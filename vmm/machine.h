@@ -82,6 +82,7 @@ struct schedule {
 };
 
 struct crew;
+struct code_watch;
 
 struct machine {
     struct machine_config config;
@@ -97,6 +98,7 @@ struct machine {
     struct recorded_dma dma;
     struct gp_hook hook;
     struct kernel_code kernel_code;
+    struct code_watch *code_watch; /* of one that is recorded */
     struct clock_host clock_host;
     struct console *console;
 
@@ -153,6 +155,10 @@ int machine_create_from(struct machine *m, const struct machine_config *config,
  * is in memory now. Ranges that are not in memory, or too many, are left out. */
 void machine_trust_code(struct machine *m, uint64_t va, uint64_t gpa, uint64_t len);
 void machine_destroy(struct machine *m);
+
+/* Something cannot be made exact from here on: said on stderr, and marked in the recording. */
+__attribute__((format(printf, 2, 3))) void machine_doubt(struct machine *m, const char *format,
+                                                         ...);
 
 /* From now on everything goes into this recorder, which stays the caller's. Call before the first
  * run: the initial state is written. */

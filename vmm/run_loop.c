@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "vmm/code_watch.h"
 #include "vmm/cr4.h"
 #include "vmm/crew.h"
 #include "vmm/msr.h"
@@ -565,6 +566,8 @@ static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
         return 0;
     if (hook_is_due(m))
         install_hook(m);
+    if (code_watch_is_due(m, now))
+        code_watch_look(m, now);
     deliver(m);
     m->at_sync = false;
     return recorder_epoch(m->recorder, now, e);

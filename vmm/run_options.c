@@ -31,6 +31,9 @@ const char run_help[] =
     "current\n"
     "                         directory); implies --record\n"
     "  -f, --force            overwrite an existing recording\n"
+    "      --unsure           record even a kernel in which not all could be found that a replay "
+    "needs;\n"
+    "                         the recording says so (see 'dittovm info')\n"
     "  -m, --memory SIZE      guest memory, e.g. 256M or 1G (default 256M)\n"
     "      --from REC[@PLACE] go on from a snapshot of a recording (see 'dittovm info') or from "
     "the\n"
@@ -76,6 +79,7 @@ enum {
     OPT_FROM,
     OPT_WRITE_THROUGH,
     OPT_CHECK_DISK,
+    OPT_UNSURE,
     OPT_KERNEL,
     OPT_INITRD,
     OPT_APPEND,
@@ -100,6 +104,7 @@ static const struct option long_options[] = {
     {"from", required_argument, NULL, OPT_FROM},
     {"write-through", no_argument, NULL, OPT_WRITE_THROUGH},
     {"check-disk", no_argument, NULL, OPT_CHECK_DISK},
+    {"unsure", no_argument, NULL, OPT_UNSURE},
     {"kernel", required_argument, NULL, OPT_KERNEL},
     {"initrd", required_argument, NULL, OPT_INITRD},
     {"append", required_argument, NULL, OPT_APPEND},
@@ -150,6 +155,9 @@ static int parse_one(struct run_options *o, int option, char **argv, struct err 
                                          "--from takes a recording, REC, REC@NAME or REC@POINT");
     case OPT_CHECK_DISK:
         o->check_disk = true;
+        return 0;
+    case OPT_UNSURE:
+        o->unsure = true;
         return 0;
     case OPT_WRITE_THROUGH:
         o->write_through = true;

@@ -10,7 +10,7 @@
 
 /* The command line of `dittovm run`. Strings belong to argv, but for `recording`. */
 struct run_options {
-    bool record, force, write_through, check_disk, quiet, json;
+    bool record, force, unsure, write_through, check_disk, quiet, json;
     char recording[4096]; /* -o, or made from the image's name */
     const char *kernel, *initrd, *append, *disk;
     /* --from: the recording, and the snapshot or number of a sync point in it to go on from ("":

@@ -137,6 +137,7 @@ static void random_event(struct event *e, const uint8_t *data)
         break;
     case EVENT_NMI:
     case EVENT_REST:
+    case EVENT_TSD:
         break;
     case EVENT_REGAIN:
         e->all = rnd() % 2;
@@ -194,6 +195,7 @@ static void assert_same_event(const struct event *a, const struct event *b)
         break;
     case EVENT_NMI:
     case EVENT_REST:
+    case EVENT_TSD:
         break;
     case EVENT_REGAIN:
         assert_int_equal(a->all, b->all);

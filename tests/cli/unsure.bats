@@ -1,0 +1,31 @@
+# What a recorder cannot make exact, it says, and the recording does.
+load helper
+
+@test "an exact recording has nothing that was left to chance" {
+    ditto 0 info "$SHARED/small.ditto"
+    [[ $output != *unsure* ]]
+    ditto 0 info --json "$SHARED/small.ditto"
+    [[ $output == *'"unsure": []'* ]]
+}
+
+@test "kernel code that is found late" {
+    ditto 0 run --memory 32M -o late.ditto --kernel "$BUILD/guests/late-code.elf"
+    [[ $stderr == *'the replay may diverge: RDTSC in kernel code at 0xffffffffc0000000 was found only after'* ]]
+    ditto 0 info late.ditto
+    [[ $output == *'unsure        RDTSC in kernel code at 0xffffffffc0000000 was'* ]]
+    ditto 0 verify late.ditto
+}
+
+@test "a kernel that is not understood" {
+    # Its table of symbols is found by the tokens for digits.
+    perl -0777 -pe 's/0\x001\x002\x003\x004\x00/0\x001\x002\x003\x003\x00/g' "$BUILD/khost/khost-vmlinux" >strange
+    ditto 1 run -o strange.ditto --kernel strange
+    one_error 'cannot be recorded exactly: .*kallsyms.*--unsure'
+    [ ! -e strange.ditto ]
+    # It finds no root file system, and panics.
+    ditto 0 run --unsure -o strange.ditto --kernel strange --append panic=-1
+    [[ $stderr == *'the replay may diverge: the kernel'* ]]
+    ditto 0 info strange.ditto
+    [[ $output == *'unsure        the kernel'*kallsyms* ]]
+    ditto 0 verify strange.ditto
+}
