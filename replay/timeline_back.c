@@ -1,8 +1,6 @@
 /* Going backwards: see replay/timeline.h. */
 #include "replay/timeline.h"
 
-#include <assert.h>
-
 #include "replay/divergence.h"
 
 /* Steps that are tried before the way is looked for anew. */
@@ -158,12 +156,23 @@ static enum timeline_stop give_up(struct timeline *t, struct checkpoint *to,
     return timeline_restore(t, to, e) < 0 ? TIMELINE_FAILED : stop;
 }
 
+/* It is not behind an error from which there was no way back. */
+static bool is_known(const struct timeline *t, struct err *e)
+{
+    if (t->steps != STEPS_UNKNOWN)
+        return true;
+    err_set(e, STATUS_ERROR,
+            "where this is is not known since the error before; monitor seek goes elsewhere");
+    return false;
+}
+
 static enum timeline_stop reverse_step(struct timeline *t, struct err *e)
 {
     struct checkpoint *at = t->here;
     enum timeline_stop stop;
 
-    assert(t->steps != STEPS_UNKNOWN);
+    if (!is_known(t, e))
+        return TIMELINE_FAILED;
     if (t->steps)
         return stand(t, at, t->steps - 1, e);
     do {
@@ -321,7 +330,8 @@ static enum timeline_stop reverse_continue(struct timeline *t, struct err *e)
     enum timeline_stop stop = TIMELINE_THERE;
     struct last_hit last;
 
-    assert(t->steps != STEPS_UNKNOWN);
+    if (!is_known(t, e))
+        return TIMELINE_FAILED;
     if (t->steps && !timeline_mark(t, t->steps, e))
         return TIMELINE_FAILED;
     struct checkpoint *const start = t->here;
