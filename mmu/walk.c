@@ -38,6 +38,9 @@ bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct transl
     }
 }
 
+/* As many tables as are read for what they map: those of some 8 GiB in small pages. */
+#define LEADS_TO_TABLES 4096
+
 /* As many tables as are read for one page: those of some 2 GiB. */
 #define FIND_TABLES 1024
 
@@ -174,6 +177,38 @@ bool walk_is_kernel_table(const struct guest_memory *m, uint64_t cr3, uint64_t g
     unsigned budget = FIND_TABLES;
 
     return leads_to(m, cr3 & PTE_ADDRESS, 39, 256, gpa, &budget);
+}
+
+/* Entries of a table that cover 1 << shift bytes each. */
+static bool reaches(const struct guest_memory *m, uint64_t table, unsigned shift, uint64_t gpa,
+                    uint64_t len, unsigned *budget)
+{
+    const uint64_t *entry = guest_memory_any(m, table, PAGE_BYTES), size = 1ull << shift;
+    uint64_t before = 0;
+
+    if (!entry || !*budget)
+        return false;
+    --*budget;
+    for (unsigned i = 0; i < 512; i++) {
+        const uint64_t now = __atomic_load_n(&entry[i], __ATOMIC_RELAXED), to = now & PTE_ADDRESS;
+        const bool is_table = shift == 39 || (shift > 12 && !(now & PTE_LARGE));
+        if (!(now & PTE_PRESENT))
+            continue;
+        if (!is_table && (to & ~(size - 1)) < gpa + len && gpa < (to & ~(size - 1)) + size)
+            return true;
+        /* Neighbours that lead to the same table lead there once (see seek_tables()). */
+        if (is_table && before != (to | PTE_PRESENT) && reaches(m, to, shift - 9, gpa, len, budget))
+            return true;
+        before = is_table ? to | PTE_PRESENT : 0;
+    }
+    return false;
+}
+
+bool walk_leads_to(const struct guest_memory *m, uint64_t cr3, uint64_t gpa, uint64_t len)
+{
+    unsigned budget = LEADS_TO_TABLES;
+
+    return reaches(m, cr3 & PTE_ADDRESS, 39, gpa, len, &budget);
 }
 
 void walk_touch(const struct guest_memory *m, uint64_t cr3, uint64_t va)

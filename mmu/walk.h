@@ -49,6 +49,10 @@ bool walk_find_tables(const struct guest_memory *m, const uint64_t *cr3, unsigne
  */
 bool walk_is_kernel_table(const struct guest_memory *m, uint64_t cr3, uint64_t gpa);
 
+/* Whether some address is translated to one of [gpa, gpa + len). Reads the tables there are, up to
+ * 4,096, whoever owns them, also while they change. */
+bool walk_leads_to(const struct guest_memory *m, uint64_t cr3, uint64_t gpa, uint64_t len);
+
 /* Set the Accessed bits as the CPU does when it uses va; nothing when it is not mapped. */
 void walk_touch(const struct guest_memory *m, uint64_t cr3, uint64_t va);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "mmu/walk.h"
 #include "vmm/gphook.h"
@@ -12,9 +13,17 @@
 
 #define VECTORS 256u
 
-/* Above all RAM, below the 39 physical address bits of ditto-v1. The first four pages are page
- * tables: one of each level. */
-#define REGION_GPA   0x7f00000000ull
+/*
+ * Where it lies: above all RAM, below the 39 physical address bits of ditto-v1; at the first of
+ * these places that the guest has no use for. To the guest nothing is there: whatever it does with
+ * such an address is an MMIO exit, with an annex and without. So while it is closed nobody can get
+ * at it, and who tries has it make way (annex_make_way()); it does not open where the guest's page
+ * tables lead to it.
+ */
+#define PLACE_FIRST 0x7f00000000ull
+#define PLACE_STEP  0x40000000ull
+#define PLACE_LAST  (MEMORY_HIGH_BASE + MEMORY_MAX)
+/* The first four pages are page tables: one of each level. */
 #define TABLE_BYTES  (4 * PAGE_BYTES)
 #define REGION_BYTES (TABLE_BYTES + ANNEX_BYTES)
 #define REGION_SLOT  2
@@ -23,40 +32,102 @@ enum { TABLE_PAGES, TABLE_DIRECTORY, TABLE_POINTERS, TABLE_ROOT };
 
 _Static_assert(ANNEX_BYTES <= 512 * PAGE_BYTES, "one page table maps the annex");
 
-struct annex *annex_of(struct vm *vm)
+/* ---- where it is ---- */
+
+static bool set_slot(struct vm *vm, const struct annex *annex, uint64_t size)
 {
     struct kvm_userspace_memory_region slot = {
         .slot = REGION_SLOT,
-        .guest_phys_addr = REGION_GPA,
-        .memory_size = REGION_BYTES,
+        .guest_phys_addr = annex->gpa,
+        .memory_size = size,
+        .userspace_addr = (uintptr_t)annex->kvms,
     };
 
-    if (vm->annex)
-        return vm->annex;
+    return ioctl(vm->fd, KVM_SET_USER_MEMORY_REGION, &slot) == 0;
+}
+
+/* The next place; none is left behind the last one. */
+static void move(struct vm *vm, struct annex *annex)
+{
+    set_slot(vm, annex, 0);
+    annex->gpa = annex->gpa - PLACE_STEP >= PLACE_LAST ? annex->gpa - PLACE_STEP : 0;
+    if (annex->gpa && !set_slot(vm, annex, REGION_BYTES))
+        annex->gpa = 0;
+}
+
+/* What of it KVM sees, and the guest. */
+static void show(struct annex *annex, bool on)
+{
+    int rc = mprotect(annex->kvms, REGION_BYTES, on ? PROT_READ | PROT_WRITE : PROT_NONE);
+
+    assert(rc == 0);
+}
+
+/* The same pages twice: ours, and KVM's, which has them only while it is open. */
+static bool map_region(struct annex *annex)
+{
+    const int fd = memfd_create("annex", MFD_CLOEXEC);
+
+    if (fd >= 0 && ftruncate(fd, REGION_BYTES) == 0) {
+        annex->region = mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        annex->kvms = mmap(NULL, REGION_BYTES, PROT_NONE, MAP_SHARED, fd, 0);
+    }
+    if (fd >= 0)
+        close(fd);
+    return annex->region != MAP_FAILED && annex->kvms != MAP_FAILED;
+}
+
+static struct annex *make(struct vm *vm)
+{
     struct annex *annex = calloc(1, sizeof *annex);
+
     if (!annex)
         return NULL;
-    void *region =
-        mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    slot.userspace_addr = (uintptr_t)region;
-    if (region == MAP_FAILED || ioctl(vm->fd, KVM_SET_USER_MEMORY_REGION, &slot) < 0) {
-        if (region != MAP_FAILED)
-            munmap(region, REGION_BYTES);
-        free(annex);
+    annex->region = annex->kvms = MAP_FAILED;
+    annex->gpa = PLACE_FIRST;
+    if (!map_region(annex) || !set_slot(vm, annex, REGION_BYTES)) {
+        annex_free(annex);
         return NULL;
     }
-    annex->region = region;
     annex->pages = annex->region + TABLE_BYTES;
-    vm->annex = annex;
     return annex;
+}
+
+struct annex *annex_of(struct vm *vm)
+{
+    if (!vm->annex)
+        vm->annex = make(vm);
+    return vm->annex && vm->annex->gpa ? vm->annex : NULL;
 }
 
 void annex_free(struct annex *annex)
 {
     if (!annex)
         return;
-    munmap(annex->region, REGION_BYTES);
+    if (annex->region != MAP_FAILED)
+        munmap(annex->region, REGION_BYTES);
+    if (annex->kvms != MAP_FAILED)
+        munmap(annex->kvms, REGION_BYTES);
     free(annex);
+}
+
+bool annex_make_way(struct vm *vm)
+{
+    struct annex *annex = vm->annex;
+
+    if (!annex || !annex->gpa || annex->guest_root)
+        return false;
+    move(vm, annex);
+    return true;
+}
+
+bool annex_ready(struct vm *vm, uint64_t cr3)
+{
+    struct annex *annex;
+
+    while ((annex = annex_of(vm)) && walk_leads_to(&vm->memory, cr3, annex->gpa, REGION_BYTES))
+        move(vm, annex);
+    return annex != NULL;
 }
 
 /* The guest's root page table, if all of it is RAM. */
@@ -101,7 +172,7 @@ static void copy_root(struct annex *annex)
     uint64_t *root = table(annex, TABLE_ROOT);
 
     memcpy(root, annex->guest_root, PAGE_BYTES);
-    root[slot] = (REGION_GPA + TABLE_POINTERS * PAGE_BYTES) | PTE_PRESENT | PTE_WRITE | PTE_USER |
+    root[slot] = (annex->gpa + TABLE_POINTERS * PAGE_BYTES) | PTE_PRESENT | PTE_WRITE | PTE_USER |
                  PTE_ACCESSED;
 }
 
@@ -112,11 +183,11 @@ static void build_tables(struct annex *annex)
 
     memset(annex->region, 0, TABLE_BYTES);
     for (unsigned page = 0; page < ANNEX_BYTES / PAGE_BYTES; page++)
-        pages[page] = (REGION_GPA + TABLE_BYTES + page * PAGE_BYTES) | flags |
+        pages[page] = (annex->gpa + TABLE_BYTES + page * PAGE_BYTES) | flags |
                       (annex->user && page >= ANNEX_TRACE / PAGE_BYTES ? PTE_USER : 0);
-    table(annex, TABLE_DIRECTORY)[0] = REGION_GPA | flags | PTE_USER;
+    table(annex, TABLE_DIRECTORY)[0] = annex->gpa | flags | PTE_USER;
     table(annex, TABLE_POINTERS)[0] =
-        (REGION_GPA + TABLE_DIRECTORY * PAGE_BYTES) | flags | PTE_USER;
+        (annex->gpa + TABLE_DIRECTORY * PAGE_BYTES) | flags | PTE_USER;
     copy_root(annex);
 }
 
@@ -128,11 +199,12 @@ void annex_open(struct annex *annex, struct vcpu *vcpu, uint64_t base, bool user
     assert(!annex->guest_root);
     annex->guest_root = root_table(vcpu->vm, sregs.cr3);
     assert(annex->guest_root);
+    show(annex, true);
     annex->base = base;
     annex->user = user;
     build_tables(annex);
     vcpu_alias_cr3(vcpu, sregs.cr3,
-                   (REGION_GPA + TABLE_ROOT * PAGE_BYTES) | (sregs.cr3 & ~PTE_ADDRESS));
+                   (annex->gpa + TABLE_ROOT * PAGE_BYTES) | (sregs.cr3 & ~PTE_ADDRESS));
 }
 
 void annex_close(struct annex *annex, struct vcpu *vcpu)
@@ -143,6 +215,7 @@ void annex_close(struct annex *annex, struct vcpu *vcpu)
     annex->trapping = false;
     annex->guest_root = NULL;
     vcpu_alias_cr3(vcpu, 0, 0);
+    show(annex, false);
 }
 
 /* ---- ways into the kernel ---- */

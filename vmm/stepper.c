@@ -55,7 +55,8 @@ int stepper_open(struct stepper *s, struct err *e)
     if (vcpu_complete(vcpu, e) < 0)
         return -1;
     vcpu_get_sregs(vcpu, &sregs);
-    if (!sregs.cs.l || !annex_of(vcpu->vm) || !annex_find_base(vcpu->vm, sregs.cr3, &base)) {
+    if (!sregs.cs.l || !annex_ready(vcpu->vm, sregs.cr3) ||
+        !annex_find_base(vcpu->vm, sregs.cr3, &base)) {
         vcpu_share_sregs(vcpu, false);
         return err_set(e, STATUS_ERROR, "this code cannot be single-stepped (not 64-bit code)");
     }

@@ -19,7 +19,7 @@ static struct trace *trace_of(struct vm *vm)
     struct annex *annex = annex_of(vm);
 
     if (vm->trace || !annex)
-        return vm->trace;
+        return annex ? vm->trace : NULL;
     struct trace *t = calloc(1, sizeof *t);
     if (!t)
         return NULL;
@@ -161,6 +161,8 @@ static bool prepare(struct trace *t, const struct kvm_regs *regs, const struct k
         t->site == regs->rip && t->cpl == sregs->ss.dpl && t->cr3 == cr3 && t->len && !t->full;
 
     t->root = sregs->cr3;
+    if (!annex_ready(t->vm, t->root))
+        return false;
     if (same && annex_is_free(t->vm, t->root, t->base - ANNEX_TRACE) && trace_is_current(t))
         return true;
     t->site = regs->rip;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "mmu/walk.h"
+#include "vmm/annex.h"
 #include "vmm/cpuid.h"
 #include "vmm/cr4.h"
 #include "vmm/insn.h"
@@ -132,6 +133,17 @@ static bool is_for_the_tlb(struct vcpu *vcpu, const struct page_fault *fault)
             walk_is_kernel_table(&vcpu->vm->memory, sregs.cr3, gpa));
 }
 
+/* KVM_RUN, which has no memory for the guest where our own lies: to the guest nothing is there. */
+static int run_kvm(const struct vcpu *vcpu)
+{
+    int rc;
+
+    do
+        rc = ioctl(vcpu->fd, KVM_RUN, 0);
+    while (rc < 0 && errno == EFAULT && annex_make_way(vcpu->vm));
+    return rc;
+}
+
 /* KVM_RUN; where vCPUs run at the same time also why it was interrupted: then fault->kind is
  * EXIT_FAULT, else 0. */
 static int enter_guest(struct vcpu *vcpu, struct vcpu_exit *fault)
@@ -144,10 +156,10 @@ static int enter_guest(struct vcpu *vcpu, struct vcpu_exit *fault)
 
     *fault = (struct vcpu_exit){.kind = 0};
     if (!o)
-        return ioctl(vcpu->fd, KVM_RUN, 0);
+        return run_kvm(vcpu);
     do {
         ownership_enter(o, vcpu->index);
-        rc = ioctl(vcpu->fd, KVM_RUN, 0);
+        rc = run_kvm(vcpu);
         why = errno;
         stop = ownership_leave(o, vcpu->index, &page);
         at_fault = stop == OWNERSHIP_FAULT && rc < 0 && why == EINTR;

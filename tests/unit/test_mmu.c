@@ -211,6 +211,29 @@ static void test_kernel_tables(void **state)
 
 /* A page with a counter looks like a page table whenever it is odd: so tables are those that are
  * used. */
+static void test_leads_to(void **state)
+{
+    (void)state;
+    /* A small page, a large one of which a part is wanted, and what lies before and behind. */
+    assert_true(walk_leads_to(&m, CR3, 0x10000, 0x1000));
+    assert_true(walk_leads_to(&m, CR3, 0x11800, 8));
+    assert_false(walk_leads_to(&m, CR3, 0x12000, 0x10000));
+    assert_false(walk_leads_to(&m, CR3, 0xf000, 0x1000));
+    assert_true(walk_leads_to(&m, CR3, 0xf000, 0x1001));
+    assert_true(walk_leads_to(&m, CR3, 0x3ff000, 0x1000));
+    assert_false(walk_leads_to(&m, CR3, 0x400000, 0x1000));
+    assert_true(walk_leads_to(&m, CR3, 0xff00100000, 0x1000)); /* beyond RAM */
+    assert_false(walk_leads_to(&m, CR3, 0x7f00000000, 0x204000));
+    /* Tables that lead to themselves end it at some time. */
+    for (unsigned i = 300; i < 500; i += 2)
+        *entry(CR3, i) = CR3 | PTE_PRESENT;
+    assert_false(walk_leads_to(&m, CR3, 0x7f00000000, 0x204000));
+    *entry(0x6000, 2) = 0x7f00000000 | PTE_PRESENT | PTE_LARGE;
+    for (unsigned i = 300; i < 500; i += 2)
+        *entry(CR3, i) = 0;
+    assert_true(walk_leads_to(&m, CR3, 0x7f00100000, 0x1000));
+}
+
 static void test_finds_tables(void **state)
 {
     const uint32_t pages[] = {1, 2, 5, 6, 8, 0x10, 0x200};
@@ -259,6 +282,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_kernel_tables, make, drop),
         cmocka_unit_test_setup_teardown(test_find_user, make, drop),
         cmocka_unit_test_setup_teardown(test_finds_tables, make, drop),
+        cmocka_unit_test_setup_teardown(test_leads_to, make, drop),
         cmocka_unit_test(test_digest_depends_on_the_place),
         cmocka_unit_test_setup_teardown(test_accessed_and_dirty_bits_do_not_count, make, drop),
         cmocka_unit_test(test_bits_of_data_count),
