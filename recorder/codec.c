@@ -138,33 +138,48 @@ static void segment_decode(struct cursor *in, struct kvm_segment *s)
     segment_set_attributes(s, cursor_u16(in));
 }
 
+void landmark_put_page(struct bytes *list, struct landmark_page *last,
+                       const struct landmark_page *page)
+{
+    bytes_put_varint(list, (uint64_t)(page->page - last->page) << 1 | page->is_table);
+    *last = *page;
+}
+
+bool landmark_next_page(struct cursor *list, struct landmark_page *page)
+{
+    if (!cursor_left(list))
+        return false;
+    const uint64_t got = cursor_varint(list);
+    page->page += (uint32_t)(got >> 1);
+    page->is_table = got & 1;
+    return !list->bad;
+}
+
 static void pages_encode(struct bytes *out, const struct landmark *l)
 {
     bytes_put_varint(out, l->pages);
-    for (unsigned i = 0; i < l->pages; i++) {
-        const uint64_t step = l->page[i] - (i ? l->page[i - 1] : 0);
-        bytes_put_varint(out, step << 1 | bitmap_has(l->tables, i));
-    }
+    bytes_put(out, l->page_list, l->page_list_bytes);
     bytes_put_u64(out, l->pages_digest);
 }
 
+/* The pages are in ascending order, or it makes no sense. */
 static void pages_decode(struct cursor *in, struct landmark *l)
 {
     const uint64_t pages = cursor_varint(in);
+    uint64_t page = 0;
 
+    l->page_list = in->p;
     if (pages > LANDMARK_PAGES)
         in->bad = true;
     else
         l->pages = (unsigned)pages;
     for (unsigned i = 0; i < l->pages && !in->bad; i++) {
-        const uint64_t got = cursor_varint(in), step = got >> 1;
-        const uint64_t page = (i ? l->page[i - 1] : 0) + step;
-        if (got & 1)
-            bitmap_set(l->tables, i);
+        const uint64_t step = cursor_varint(in) >> 1;
+        page += step;
         if ((i && !step) || step > UINT32_MAX || page > UINT32_MAX)
             in->bad = true;
-        l->page[i] = (uint32_t)page;
     }
+    l->page_list_bytes = (size_t)(in->p - l->page_list);
     l->pages_digest = cursor_u64(in);
 }
 

@@ -77,7 +77,7 @@ bool sync_decode(struct cursor *in, struct sync_point *last, struct sync_point *
 #define LANDMARK_CODE   16
 #define LANDMARK_PROBES 8
 #define LANDMARK_WORDS  256
-#define LANDMARK_PAGES  512
+#define LANDMARK_PAGES  16384 /* 64 MiB */
 
 /* A 64-bit word of guest memory that the code ahead of the forced point works on. */
 struct memory_probe {
@@ -104,16 +104,27 @@ struct landmark {
     /* All pages that may have been written since the sync point before, in ascending order and
      * counted in guest_memory.host, and a digest of what is in them: where these and the registers
      * are equal, so is the whole machine. Not exact, and no pages: they are not known, or too many.
-     * Of those that are page tables (one bit each), Accessed and Dirty bits do not count. */
+     * Of those that are page tables Accessed and Dirty bits do not count. The list is read with
+     * landmark_next_page(); it points into the input, or to what vm->written has. */
     bool exact;
     unsigned pages;
-    uint32_t page[LANDMARK_PAGES];
-    uint64_t tables[LANDMARK_PAGES / 64];
+    const uint8_t *page_list;
+    size_t page_list_bytes;
     uint64_t pages_digest;
     /* Conditional branches retired since the sync point before, if the clock counted them. */
     bool counted;
     uint64_t branches;
 };
+
+/* A page of a landmark's list: as it is put behind `last`, which is 0 at first and becomes it, and
+ * read, false at its end. */
+struct landmark_page {
+    uint32_t page;
+    bool is_table;
+};
+void landmark_put_page(struct bytes *list, struct landmark_page *last,
+                       const struct landmark_page *page);
+bool landmark_next_page(struct cursor *list, struct landmark_page *page);
 
 /* What a landmark is compared by, in this order. */
 enum fingerprint_part {
@@ -222,6 +233,6 @@ struct event_codec {
 
 void event_encode(struct bytes *out, struct event_codec *codec, const struct event *event);
 bool event_decode(struct cursor *in, struct event_codec *codec, struct event *event);
-#define EVENT_MAX_BYTES 8192
+#define EVENT_MAX_BYTES 65536
 
 #endif

@@ -40,6 +40,7 @@
  *
  *   12  the oldest that is read
  *   13  accesses to CR4 are sync points, where the description says that CR4.TSD is dittovm's
+ *   14  a landmark may list 16,384 pages, where it was 512
  *
  * BLOCK
  *
@@ -91,7 +92,7 @@
  *               The block before INDEX is an EPOCH.
  */
 #define RECORDING_MAGIC   "DITTOREC"
-#define RECORDING_VERSION 13u
+#define RECORDING_VERSION 14u
 #define RECORDING_OLDEST  12u
 
 #define FILE_HEADER_BYTES  32u

@@ -65,6 +65,7 @@ struct player_cpu {
     struct event_codec ahead_codec;
     struct event next_ahead;
     bool has_ahead;
+    uint64_t ahead_bytes;
     uint64_t syncs;        /* its own sync points so far */
     uint64_t known_syncs;  /* ... and in the recording, if that was cut short */
     bool rests;            /* it does not run before its next turn */

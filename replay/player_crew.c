@@ -28,7 +28,7 @@ static int fetch_ahead(struct player *p, struct player_cpu *cpu, struct err *e)
         (cpu->next_ahead.kind != EVENT_FORCED && cpu->next_ahead.kind != EVENT_REST) ||
         cpu->next_ahead.ordinal < cpu->syncs)
         return player_bad(p, e, "a forced point of a vCPU makes no sense");
-    stream_skip(cpu->ahead, got - cursor_left(&c));
+    cpu->ahead_bytes = got - cursor_left(&c);
     cpu->has_ahead = true;
     return 0;
 }
@@ -128,6 +128,8 @@ static int run_here(struct player *p, enum next_run run, struct err *e)
         rc = land(p, &cpu->next_ahead.landmark, e);
         cpu->exit = (struct vcpu_exit){.kind = EXIT_FORCED};
         cpu->has_ahead = rc <= 0; /* a landing that was interrupted is gone on with */
+        if (!cpu->has_ahead)      /* its list of pages is not needed any more */
+            stream_skip(cpu->ahead, cpu->ahead_bytes);
     } else if (player_run_to_exit(p, &cpu->exit, e) < 0) {
         rc = -1;
     }

@@ -347,13 +347,17 @@ static enum clock_choice choose_place(struct clock *c, const struct clock_host *
     if (clock_patches_itself(vcpu, host->hook))
         return host->maybe_loop ? choose_in_loop(c, host, true, &pointed, landmark, exit, e)
                                 : CLOCK_LATER;
-    /* Where a function that is called rarely returns to, if one returns soon. */
+    /* Where a function that is called rarely returns to, if one returns soon. What it changes until
+     * then tells its passes apart inside the guest. */
+    written_look(vcpu->vm);
     for (unsigned skip = 2; vcpu_cpl(vcpu) == 0; skip = 0) {
         choice = return_site_run(vcpu, host, skip, exit, e);
         if (choice == CLOCK_FAILED || choice == CLOCK_EXITED)
             return choice;
-        if (choice == CLOCK_CHOSEN && take(vcpu, host, SITE_GOOD, landmark))
+        if (choice == CLOCK_CHOSEN && take(vcpu, host, SITE_GOOD, landmark)) {
+            probe_changed(c, &pointed, landmark);
             return CLOCK_CHOSEN;
+        }
         if (skip == 0)
             break;
     }

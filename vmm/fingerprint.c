@@ -255,41 +255,19 @@ void fingerprint_compare_also(const struct guest_memory *m, struct landmark *l, 
     l->words_digest = count ? words_digest(m, l) : 0;
 }
 
-/* Which of the landmark's pages are page tables: they look like it, and one that is in use leads to
- * them. (A page with a counter, odd at the moment, looks like it, too.) */
-static void find_tables(struct vm *vm, struct landmark *l)
-{
-    const struct guest_memory *m = &vm->memory;
-    uint32_t page[LANDMARK_PAGES];
-    unsigned at[LANDMARK_PAGES], count = 0;
-    uint64_t root[WRITTEN_ROOTS];
-    const unsigned roots = written_roots(vm, l->cr3, root);
-    bool is_table[LANDMARK_PAGES];
-
-    memset(l->tables, 0, sizeof l->tables);
-    for (unsigned i = 0; i < l->pages; i++) {
-        if (!page_looks_like_table(m->host + (uint64_t)l->page[i] * PAGE_BYTES))
-            continue;
-        at[count] = i;
-        page[count++] = l->page[i];
-    }
-    const bool all = walk_find_tables(m, root, roots, page, count, is_table);
-    for (unsigned i = 0; i < count; i++)
-        if (is_table[i] || !all)
-            bitmap_set(l->tables, at[i]);
-}
-
 /* The frame that an exception of user code pushes is no part of it: landing may leave one there.
  * Nor are the bytes by which a trace is left for the kernel. */
 static uint64_t pages_digest(struct vcpu *vcpu, const struct landmark *l)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
     const uint64_t frame = l->cpl == 3 ? gphook_user_frame_gpa(vcpu) : 0;
+    struct cursor list = cursor_of(l->page_list, l->page_list_bytes);
+    struct landmark_page written = {0};
     uint8_t page[PAGE_BYTES];
     uint64_t sum = 0;
 
-    for (unsigned i = 0; i < l->pages; i++) {
-        const uint64_t gpa = guest_memory_gpa(m, (uint64_t)l->page[i] * PAGE_BYTES);
+    while (landmark_next_page(&list, &written)) {
+        const uint64_t gpa = guest_memory_gpa(m, (uint64_t)written.page * PAGE_BYTES);
         const uint8_t *at = guest_memory_at(m, gpa, PAGE_BYTES);
         if (!at) /* not in a recording of ours: never equal */
             return ~l->pages_digest;
@@ -300,18 +278,15 @@ static uint64_t pages_digest(struct vcpu *vcpu, const struct landmark *l)
             memset(page + (frame - gpa), 0, sizeof(struct exception_frame));
             at = page;
         }
-        sum += bitmap_has(l->tables, i) ? page_digest(at, l->page[i])
-                                        : page_digest_of_data(at, l->page[i]);
+        sum += written.is_table ? page_digest(at, written.page)
+                                : page_digest_of_data(at, written.page);
     }
     return sum;
 }
 
 void fingerprint_compare_written(struct vcpu *vcpu, struct landmark *l)
 {
-    l->exact = written_list(vcpu->vm, l->page, &l->pages);
-    if (l->exact)
-        find_tables(vcpu->vm, l);
-    l->pages_digest = l->exact ? pages_digest(vcpu, l) : 0;
+    l->pages_digest = written_list(vcpu->vm, l) ? pages_digest(vcpu, l) : 0;
 }
 
 static uint64_t status_of(const struct landmark *l)

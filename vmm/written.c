@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+#include "mmu/digest.h"
 #include "mmu/walk.h"
 #include "vmm/ownership.h"
 
@@ -10,17 +12,25 @@
  * first time after the last beginning, but not while it has no more than so many pages. */
 #define GROWTH    2u
 #define FEW_PAGES 32u
-/* How often that is considered at other sync points, where it has half of what can be listed. */
-#define FORGET_NS 1000000000ull
+/* How often that is considered at other sync points, where it has more than so many. */
+#define FORGET_NS  1000000000ull
+#define MANY_PAGES 256u
 /* Pages of which a copy is kept for written_changed(): more, and none is. */
-#define LOOK_PAGES 64u
+#define LOOK_PAGES 1024u
+/* Roots of page tables that are remembered. */
+#define ROOTS 16u
 
 struct written {
     uint64_t *bitmap; /* for reading the log */
     unsigned first;   /* pages in it at the first forced point after it was begun anew; 0: none */
     uint64_t forget_ns;
     unsigned roots;
-    uint64_t root[WRITTEN_ROOTS]; /* of the last landmarks, the latest first */
+    uint64_t root[ROOTS]; /* of the last landmarks, the latest first */
+    /* Of written_list(): all pages; those that look like page tables; the list that is made of it.
+     */
+    uint32_t *all, *like_table;
+    bool *is_table;
+    struct bytes list;
     /* Of written_look(). */
     unsigned looked;
     uint32_t page[LOOK_PAGES];
@@ -41,8 +51,11 @@ int written_follow(struct vm *vm, struct err *e)
     if (w) {
         w->bitmap = calloc(vm_bitmap_words(vm), sizeof *w->bitmap);
         w->copy = malloc(LOOK_PAGES * sizeof *w->copy);
+        w->all = calloc(LANDMARK_PAGES, sizeof *w->all);
+        w->like_table = calloc(LANDMARK_PAGES, sizeof *w->like_table);
+        w->is_table = calloc(LANDMARK_PAGES, sizeof *w->is_table);
     }
-    if (!w || !w->bitmap || !w->copy) {
+    if (!w || !w->bitmap || !w->copy || !w->all || !w->like_table || !w->is_table) {
         written_free(w);
         return err_set(e, STATUS_ERROR, "out of memory");
     }
@@ -61,6 +74,10 @@ void written_free(struct written *w)
         return;
     free(w->bitmap);
     free(w->copy);
+    free(w->all);
+    free(w->like_table);
+    free(w->is_table);
+    bytes_free(&w->list);
     free(w);
 }
 
@@ -102,41 +119,72 @@ static bool list(struct vm *vm, uint32_t *page, unsigned most, unsigned *count)
     return true;
 }
 
-bool written_list(struct vm *vm, uint32_t page[LANDMARK_PAGES], unsigned *count)
+/* The roots of page tables that the guest uses are this one and those of the landmarks before. */
+static void remember_root(struct written *w, uint64_t cr3)
 {
-    if (vm->written && list(vm, page, LANDMARK_PAGES, count))
-        return true;
-    *count = 0;
-    return false;
-}
-
-unsigned written_roots(struct vm *vm, uint64_t cr3, uint64_t root[WRITTEN_ROOTS])
-{
-    struct written *w = vm->written;
     unsigned at = 0;
 
     while (at < w->roots && w->root[at] != cr3)
         at++;
-    if (at == w->roots && w->roots < WRITTEN_ROOTS)
+    if (at == w->roots && w->roots < ROOTS)
         w->roots++;
     else if (at == w->roots)
         at--; /* instead of the oldest */
     memmove(w->root + 1, w->root, at * sizeof *w->root);
     w->root[0] = cr3;
-    memcpy(root, w->root, w->roots * sizeof *w->root);
-    return w->roots;
+}
+
+/* Which of them are page tables, in w->is_table, in the order of w->like_table: they look like it,
+ * and a root that is in use leads to them. (A page with a counter, odd at the moment, looks like
+ * it, too.) */
+static void find_tables(const struct guest_memory *m, struct written *w, unsigned pages)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < pages; i++)
+        if (page_looks_like_table(m->host + (uint64_t)w->all[i] * PAGE_BYTES))
+            w->like_table[count++] = w->all[i];
+    if (!walk_find_tables(m, w->root, w->roots, w->like_table, count, w->is_table))
+        memset(w->is_table, true, count * sizeof *w->is_table); /* not all were looked at */
+    if (count < LANDMARK_PAGES)
+        w->like_table[count] = UINT32_MAX; /* no page */
+}
+
+bool written_list(struct vm *vm, struct landmark *l)
+{
+    struct landmark_page last = {0};
+    struct written *w = vm->written;
+    unsigned tables = 0;
+
+    l->exact = w && list(vm, w->all, LANDMARK_PAGES, &l->pages);
+    if (!l->exact) {
+        l->pages = 0;
+        return false;
+    }
+    remember_root(w, l->cr3);
+    find_tables(&vm->memory, w, l->pages);
+    bytes_clear(&w->list);
+    for (unsigned i = 0; i < l->pages; i++) {
+        struct landmark_page page = {.page = w->all[i]};
+        if (tables < LANDMARK_PAGES && w->like_table[tables] == page.page)
+            page.is_table = w->is_table[tables++];
+        landmark_put_page(&w->list, &last, &page);
+    }
+    l->page_list = w->list.data;
+    l->page_list_bytes = w->list.len;
+    return true;
 }
 
 void written_forget(struct vm *vm, uint64_t now)
 {
     struct written *w = vm->written;
-    uint32_t page[LANDMARK_PAGES];
+    uint32_t page[MANY_PAGES];
     unsigned count;
 
     if (!w || now < w->forget_ns)
         return;
     w->forget_ns = now + FORGET_NS;
-    if (!list(vm, page, LANDMARK_PAGES / 2, &count))
+    if (!list(vm, page, MANY_PAGES, &count))
         begin_anew(vm);
 }
 

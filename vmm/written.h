@@ -25,17 +25,10 @@ int written_follow(struct vm *vm, struct err *e);
 bool written_is_wanted(const struct vm *vm);
 void written_free(struct written *w);
 
-/* Those since the last sync point of the vCPU, which stands: how many, and which, in ascending
- * order and counted in memory.host. False, and none, where there are more, or vm->written is NULL.
- */
-bool written_list(struct vm *vm, uint32_t page[LANDMARK_PAGES], unsigned *count);
-
-/*
- * The roots of page tables that the guest uses: that of a landmark, and those of the landmarks
- * before, as far as they are remembered. Returns how many.
- */
-#define WRITTEN_ROOTS 16u
-unsigned written_roots(struct vm *vm, uint64_t cr3, uint64_t root[WRITTEN_ROOTS]);
+/* Those since the last sync point of the vCPU, which stands, as a landmark with this CR3 has them:
+ * good until the next one. False, and none, where there are more than LANDMARK_PAGES, or
+ * vm->written is NULL. */
+bool written_list(struct vm *vm, struct landmark *l);
 
 /* The vCPU stands at the forced point that the landmark describes: what was written before need not
  * be known any more. The same at any other sync point, at the time `now` (the host's). */

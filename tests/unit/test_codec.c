@@ -112,11 +112,15 @@ static void fill_landmark(struct landmark *l)
     l->words_digest = l->words ? rnd() : 0;
     l->exact = rnd() & 1;
     l->pages = l->exact ? (unsigned)(rnd() % (LANDMARK_PAGES + 1)) : 0;
+    struct bytes list = {0};
+    struct landmark_page last = {0};
     for (unsigned i = 0; i < l->pages; i++) {
-        l->page[i] = (i ? l->page[i - 1] : 0) + 1 + (uint32_t)(rnd() % 100000);
-        if (rnd() & 1)
-            bitmap_set(l->tables, i);
+        const uint32_t step = (uint32_t)(rnd() % 8000);
+        const struct landmark_page page = {last.page + step + (i > 0), rnd() & 1};
+        landmark_put_page(&list, &last, &page);
     }
+    l->page_list = list.data;
+    l->page_list_bytes = list.len;
     l->pages_digest = l->exact ? rnd() : 0;
 }
 
@@ -233,8 +237,9 @@ static void assert_same_event(const struct event *a, const struct event *b)
         assert_memory_equal(a->landmark.probe, b->landmark.probe, sizeof a->landmark.probe);
         assert_int_equal(a->landmark.exact, b->landmark.exact);
         assert_int_equal(a->landmark.pages, b->landmark.pages);
-        assert_memory_equal(a->landmark.page, b->landmark.page, sizeof a->landmark.page);
-        assert_memory_equal(a->landmark.tables, b->landmark.tables, sizeof a->landmark.tables);
+        assert_int_equal(a->landmark.page_list_bytes, b->landmark.page_list_bytes);
+        assert_memory_equal(a->landmark.page_list, b->landmark.page_list,
+                            a->landmark.page_list_bytes);
         assert_int_equal(a->landmark.pages_digest, b->landmark.pages_digest);
         break;
     case EVENT_DIGEST:
@@ -280,6 +285,8 @@ static void test_events_round_trip(void **state)
     for (unsigned i = 0; i < EVENTS; i++) {
         assert_true(event_decode(&c, &codec, &got));
         assert_same_event(&written[i], &got);
+        if (got.kind == EVENT_FORCED)
+            free((void *)written[i].landmark.page_list);
     }
     assert_int_equal(cursor_left(&c), 0);
     bytes_free(&b);
@@ -334,6 +341,25 @@ static void test_impossible_segments_are_refused(void **state)
     }
 }
 
+static void test_lists_of_pages(void **state)
+{
+    const struct landmark_page pages[] = {{0, true}, {1, false}, {700, true}, {UINT32_MAX, true}};
+    struct landmark_page last = {0}, got = {0};
+    struct bytes list = {0};
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++)
+        landmark_put_page(&list, &last, &pages[i]);
+    struct cursor c = cursor_of(list.data, list.len);
+    for (unsigned i = 0; i < 4; i++) {
+        assert_true(landmark_next_page(&c, &got));
+        assert_int_equal(got.page, pages[i].page);
+        assert_int_equal(got.is_table, pages[i].is_table);
+    }
+    assert_false(landmark_next_page(&c, &got));
+    bytes_free(&list);
+}
+
 static void test_random_bytes_are_refused_or_bounded(void **state)
 {
     uint8_t noise[512];
@@ -359,7 +385,9 @@ static void test_random_bytes_are_refused_or_bounded(void **state)
             if (event.kind == EVENT_FORCED)
                 assert_true(event.landmark.probes <= LANDMARK_PROBES &&
                             event.landmark.code_len <= LANDMARK_CODE &&
-                            event.landmark.pages <= LANDMARK_PAGES);
+                            event.landmark.pages <= LANDMARK_PAGES &&
+                            event.landmark.page_list_bytes >= event.landmark.pages &&
+                            event.landmark.page_list_bytes < sizeof noise);
         }
         c = cursor_of(noise, 1 + rnd() % sizeof noise);
         while (sync_decode(&c, &last, &sync))
@@ -374,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_equal_sync_points_are_short),
         cmocka_unit_test(test_events_round_trip),
         cmocka_unit_test(test_impossible_segments_are_refused),
+        cmocka_unit_test(test_lists_of_pages),
         cmocka_unit_test(test_random_bytes_are_refused_or_bounded),
     };
 

@@ -193,6 +193,17 @@ static void test_additions(void **state)
         expect_epochs(other, len < second.len ? 4 : 6);
     }
 
+    /* So is one of an older version. */
+    uint8_t header[FILE_HEADER_BYTES];
+    file_header_encode(header, RECORDING_OLDEST);
+    memcpy(first.data, header, sizeof header);
+    spill(other, first.data, first.len);
+    struct recording_writer *old = writer_reopen(other, &end, &e);
+    assert_non_null(old);
+    assert_int_equal(put_epoch(old, 4, 5, &e), 0);
+    assert_int_equal(writer_finish(old, end.reason_code, end.reason, &e), 0);
+    expect_epochs(other, 4);
+
     /* One that gives up leaves the file as it was. */
     struct recording_writer *w = writer_reopen(path, &end, &e);
     assert_non_null(w);
