@@ -44,6 +44,9 @@
 
 /* ---- registers ---- */
 #define REG_COUNT       18
+#define REGISTER_RCX    2
+#define REGISTER_RSI    4
+#define REGISTER_RDI    5
 #define REGISTER_RSP    6
 #define REGISTER_RIP    16
 #define REGISTER_RFLAGS 17

@@ -84,6 +84,7 @@ static int set_state(struct gdb_target *t, unsigned cpu, const struct vcpu_state
 
     if (change(t, e) < 0 || player_finish_exit(p, e) < 0 || vcpu_state_set(vcpu, to, e) < 0)
         return -1;
+    p->stops.repeating = false;
     return vcpu_complete(vcpu, e); /* for what KVM says in kvm_run about interrupts */
 }
 

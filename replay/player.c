@@ -138,6 +138,7 @@ static enum clock_landing find_landmark(struct player *p, const struct landmark 
     const struct landmark place = player_place(p, landmark);
 
     p->at_sync = false;
+    p->stops.repeating &= breakpoints_any(&p->stops);
     clock->breakpoints = breakpoints_any(&p->stops) ? &p->stops : NULL;
     return ops->land(clock, &place, exit, &p->interrupted, e);
 }
@@ -459,6 +460,7 @@ int player_run_to_exit(struct player *p, struct vcpu_exit *exit, struct err *e)
             return -1;
         p->status = status_of[stop];
     } else {
+        p->stops.repeating = false;
         do {
             if (p->interrupted)
                 p->status = PLAYER_STOPPED;

@@ -65,12 +65,22 @@ static int conclude(struct player *p, const struct step *step, struct vcpu_exit 
     return vcpu_complete(vcpu, e);
 }
 
-int player_step(struct player *p, struct err *e)
+/* Iterations of a REP in software, where no forced point can be among them. */
+static uint64_t repeat(struct player *p, uint64_t most)
+{
+    if (most < 2 || (p->has_next && p->next.kind == EVENT_FORCED &&
+                     p->next.landmark.regs[REGISTER_RIP] == p->cpu->vcpu.regs->rip))
+        return 0;
+    return breakpoints_repeat(&p->stops, &p->cpu->stepper, most);
+}
+
+int player_steps(struct player *p, uint64_t most, uint64_t *done, struct err *e)
 {
     struct vcpu_exit exit;
     struct step step;
     bool again = true;
 
+    *done = 1;
     if (p->status == PLAYER_STOPPED || p->status == PLAYER_BREAK)
         p->status = PLAYER_RUNNING;
     if (breakpoints_rest(&p->stops, e) < 0)
@@ -86,12 +96,26 @@ int player_step(struct player *p, struct err *e)
             return 0;
         }
         p->at_sync = false;
+        const uint64_t repeated = repeat(p, most);
+        if (repeated) {
+            *done = repeated;
+            break;
+        }
+        p->stops.repeating = false;
         if (stepper_step(&p->cpu->stepper, &step, &exit, e) < 0 ||
             conclude(p, &step, &exit, rip, &again, e) < 0)
             return -1;
         if (p->status != PLAYER_RUNNING)
             return 0;
+        p->stops.repeating = step.repeats;
     }
     p->status = PLAYER_STOPPED;
     return 0;
+}
+
+int player_step(struct player *p, struct err *e)
+{
+    uint64_t done;
+
+    return player_steps(p, 1, &done, e);
 }

@@ -217,6 +217,7 @@ struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err 
     }
     c->steps = steps;
     c->at_ns = t->at_ns;
+    c->repeating = p->stops.repeating;
     if (!c->mark.at_sync) {
         struct kvm_sregs sregs;
         struct translation to;
@@ -253,6 +254,7 @@ int timeline_restore(struct timeline *t, struct checkpoint *c, struct err *e)
         return -1;
     t->here = c;
     t->steps = 0;
+    t->player->stops.repeating = c->repeating;
     t->changed = t->player->changed = false;
     t->at_ns = c->at_ns;
     t->ran_ns = host_now_ns();
@@ -372,7 +374,8 @@ static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *with
     t->steps = STEPS_UNKNOWN;
     if (!within)
         return player_run(p, until, e);
-    b = landmark_breakpoint(&within->here, conditions);
+    b = within->repeating ? landmark_breakpoint_within(&within->here, conditions)
+                          : landmark_breakpoint(&within->here, conditions);
     b.countdown = within == t->target ? COUNT_MAX : 0;
     if (breakpoints_add(&p->stops, &b, e) < 0)
         return -1;
@@ -519,24 +522,52 @@ static void look_around(struct timeline *t)
     }
 }
 
+/* How many iterations of a REP may be done at once, for no checkpoint to be passed unseen. */
+static uint64_t up_to_checkpoint(const struct timeline *t, uint64_t most)
+{
+    const struct moment *later = t->here->moment.later;
+    const struct checkpoint *next = later ? (const struct checkpoint *)later : NULL;
+    const struct kvm_regs *regs = t->player->cpu->vcpu.regs;
+    uint64_t left = most;
+
+    if (!next || next->mark.ordinal > t->player->ordinal)
+        return most;
+    if (t->steps != STEPS_UNKNOWN && next->steps != STEPS_UNKNOWN)
+        left = next->steps - t->steps;
+    else if (next->repeating && next->here.regs[REGISTER_RIP] == regs->rip)
+        left = regs->rcx - next->here.regs[REGISTER_RCX];
+    return left && left < most ? left : most;
+}
+
+/* One step, or several iterations of a REP, at most so many. */
+static enum timeline_stop steps_at_once(struct timeline *t, uint64_t most, uint64_t *done,
+                                        struct err *e)
+{
+    if (t->interrupted)
+        return TIMELINE_INTERRUPTED;
+    if (player_steps(t->player, up_to_checkpoint(t, most), done, e) < 0)
+        return TIMELINE_FAILED;
+    if (t->player->status != PLAYER_STOPPED)
+        return stop_of(t);
+    if (t->steps != STEPS_UNKNOWN)
+        t->steps += *done;
+    look_around(t);
+    return TIMELINE_THERE;
+}
+
+/* Not within a REP, which costs nothing to go through again. */
+static bool wants_crumb(const struct timeline *t)
+{
+    return t->steps != STEPS_UNKNOWN && t->steps >= CRUMB_STEPS && !t->player->stops.repeating;
+}
+
 enum timeline_stop timeline_steps(struct timeline *t, uint64_t n, struct err *e)
 {
-    while (n--) {
-        const uint64_t rip = t->player->cpu->vcpu.regs->rip;
-        if (t->interrupted)
-            return TIMELINE_INTERRUPTED;
-        if (player_step(t->player, e) < 0)
-            return TIMELINE_FAILED;
-        if (t->player->status != PLAYER_STOPPED)
-            return stop_of(t);
-        if (t->steps != STEPS_UNKNOWN)
-            t->steps++;
-        look_around(t);
-        if (t->here == t->target && t->steps == 0)
-            return TIMELINE_THERE;
-        /* Not within a REP, where running does not stop. */
-        if (t->steps != STEPS_UNKNOWN && t->steps >= CRUMB_STEPS &&
-            t->player->cpu->vcpu.regs->rip != rip && !timeline_mark(t, t->steps, e))
+    for (uint64_t done; n; n -= done) {
+        enum timeline_stop stop = steps_at_once(t, n, &done, e);
+        if (stop != TIMELINE_THERE || (t->here == t->target && t->steps == 0))
+            return stop;
+        if (wants_crumb(t) && !timeline_mark(t, t->steps, e))
             return TIMELINE_FAILED;
     }
     return TIMELINE_THERE;
@@ -573,12 +604,15 @@ static enum timeline_stop settle(struct timeline *t, enum timeline_stop stop, st
     return timeline_mark(t, STEPS_UNKNOWN, e) ? stop : TIMELINE_FAILED;
 }
 
-enum timeline_stop timeline_step_watching(struct timeline *t, struct err *e)
+enum timeline_stop timeline_step_watching(struct timeline *t, uint64_t most, uint64_t *done,
+                                          struct err *e)
 {
     struct breakpoints *set = &t->player->stops;
 
     watchpoints_see(set);
-    enum timeline_stop stop = timeline_steps(t, 1, e);
+    enum timeline_stop stop = steps_at_once(t, most, done, e);
+    if (stop == TIMELINE_THERE && wants_crumb(t) && !timeline_mark(t, t->steps, e))
+        return TIMELINE_FAILED;
     return stop == TIMELINE_THERE && watchpoints_changed(set) ? TIMELINE_BREAKPOINT : stop;
 }
 
@@ -588,19 +622,22 @@ enum timeline_stop timeline_continue(struct timeline *t, struct err *e)
     struct player *p = t->player;
     enum timeline_stop stop = TIMELINE_THERE;
     struct kvm_sregs sregs;
+    uint64_t done;
 
     if (t->changed)
         return timeline_go_changed(t, false, e);
     vcpu_get_sregs(&p->cpu->vcpu, &sregs);
     if (breakpoints_look(&p->stops, p->cpu->vcpu.regs, &sregs))
-        stop = timeline_step_watching(t, e);
+        stop = timeline_step_watching(t, 1, &done, e);
     return settle(t, stop == TIMELINE_THERE ? timeline_run(t, UINT64_MAX, e) : stop, e);
 }
 
 enum timeline_stop timeline_step(struct timeline *t, struct err *e)
 {
+    uint64_t done;
+
     return t->changed ? timeline_go_changed(t, true, e)
-                      : settle(t, timeline_step_watching(t, e), e);
+                      : settle(t, timeline_step_watching(t, 1, &done, e), e);
 }
 
 enum timeline_stop timeline_seek(struct timeline *t, uint64_t ordinal, struct err *e)

@@ -24,6 +24,7 @@ struct checkpoint {
     uint64_t steps;
     /* What the vCPU looks like there, when that is not at a sync point (mark.at_sync). */
     struct landmark here;
+    bool repeating;    /* it is between two iterations of a REP */
     uint64_t number;   /* for users; 0: made by ourselves */
     uint64_t at_ns;    /* of replaying, from the beginning to here; of a snapshot, what is known */
     uint64_t taken_ns; /* how long taking it stopped the replay */
@@ -82,6 +83,7 @@ enum timeline_stop timeline_continue(struct timeline *t, struct err *e);
 enum timeline_stop timeline_reverse_continue(struct timeline *t, struct err *e);
 /* One instruction, or the entry of one interrupt or exception handler. */
 enum timeline_stop timeline_step(struct timeline *t, struct err *e);
+/* If it undoes a change of memory that is watched, TIMELINE_BREAKPOINT. */
 enum timeline_stop timeline_reverse_step(struct timeline *t, struct err *e);
 
 /*
@@ -118,8 +120,10 @@ void timeline_attach(struct timeline *t, const struct timeline_stops *stops);
 
 /* Forwards, one step or to the next breakpoint, after timeline_change(). */
 enum timeline_stop timeline_go_changed(struct timeline *t, bool once, struct err *e);
-/* One step, after which changed memory that is watched is TIMELINE_BREAKPOINT. */
-enum timeline_stop timeline_step_watching(struct timeline *t, struct err *e);
+/* One step, or within a REP several, at most so many; if the last one, of *done, changed memory
+ * that is watched, TIMELINE_BREAKPOINT. */
+enum timeline_stop timeline_step_watching(struct timeline *t, uint64_t most, uint64_t *done,
+                                          struct err *e);
 /* A checkpoint here. steps: as in struct checkpoint. */
 struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err *e);
 int timeline_restore(struct timeline *t, struct checkpoint *c, struct err *e);

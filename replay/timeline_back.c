@@ -2,6 +2,7 @@
 #include "replay/timeline.h"
 
 #include "replay/divergence.h"
+#include "vmm/watchpoint.h"
 
 /* Steps that are tried before the way is looked for anew. */
 #define TRY_STEPS 3000u
@@ -113,9 +114,9 @@ static enum timeline_stop come_nearer(struct timeline *t, struct err *e)
             return stop;
         if (timeline_restore(t, from, e) < 0)
             return TIMELINE_FAILED;
-        /* Both ends of the way are counted, but are not where to go. */
-        const uint64_t last = passes - (passes && va == there);
-        if (last > (va == here))
+        /* Both ends of the way are counted, if they are passes, but are not where to go. */
+        const uint64_t last = passes - (passes && va == there && !to->repeating);
+        if (last > (va == here && !from->repeating))
             return go_to_pass(t, va, places[i].cpl, last, e);
     }
     return TIMELINE_THERE;
@@ -194,9 +195,11 @@ enum timeline_stop timeline_reverse_step(struct timeline *t, struct err *e)
     if (stop != TIMELINE_THERE)
         return stop;
     timeline_keep_all(t, true);
+    watchpoints_see(&t->player->stops);
     stop = reverse_step(t, e);
     timeline_keep_all(t, false);
-    return stop;
+    return stop == TIMELINE_THERE && watchpoints_changed(&t->player->stops) ? TIMELINE_BREAKPOINT
+                                                                            : stop;
 }
 
 /* ---- to a breakpoint ---- */
@@ -229,12 +232,12 @@ static enum timeline_stop search_steps(struct timeline *t, struct last_hit *last
     struct checkpoint *const from = t->here;
     const uint64_t steps = t->target->steps;
 
-    for (uint64_t i = 0; i < steps; i++) {
+    for (uint64_t i = 0, done; i < steps; i += done) {
         if (!t->player->at_sync && at_breakpoint(t))
             *last = (struct last_hit){.from = from, .steps = i};
-        enum timeline_stop stop = timeline_step_watching(t, e);
+        enum timeline_stop stop = timeline_step_watching(t, steps - i, &done, e);
         if (stop == TIMELINE_BREAKPOINT)
-            *last = (struct last_hit){.from = from, .steps = i, .watched = true};
+            *last = (struct last_hit){.from = from, .steps = i + done - 1, .watched = true};
         else if (stop != TIMELINE_THERE)
             return stop;
     }
@@ -244,7 +247,8 @@ static enum timeline_stop search_steps(struct timeline *t, struct last_hit *last
 /* Run to the next hit, or t->target. *leave: we stand at a breakpoint that was hit already. */
 static enum timeline_stop next_hit(struct timeline *t, bool *leave, struct err *e)
 {
-    enum timeline_stop stop = *leave ? timeline_step_watching(t, e) : TIMELINE_THERE;
+    uint64_t done;
+    enum timeline_stop stop = *leave ? timeline_step_watching(t, 1, &done, e) : TIMELINE_THERE;
 
     if (stop == TIMELINE_THERE && (t->here != t->target || t->steps))
         stop = timeline_run(t, UINT64_MAX, e);
@@ -286,9 +290,10 @@ static enum timeline_stop search(struct timeline *t, struct last_hit *last, stru
 static enum timeline_stop go_to_step(struct timeline *t, const struct last_hit *hit, struct err *e)
 {
     enum timeline_stop stop = stand(t, hit->from, hit->steps, e);
+    uint64_t done;
 
     if (stop == TIMELINE_THERE && hit->watched) {
-        stop = timeline_step_watching(t, e);
+        stop = timeline_step_watching(t, 1, &done, e);
         if (stop == TIMELINE_BREAKPOINT)
             stop = stand(t, hit->from, hit->steps, e);
     } else if (stop == TIMELINE_THERE) {

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 
 #include "mmu/walk.h"
-#include "vmm/insn.h"
-#include "vmm/site.h"
+#include "vmm/repeat.h"
 #include "vmm/stepper.h"
 #include "vmm/watchpoint.h"
 
@@ -137,7 +136,8 @@ static void stand_at(struct breakpoints *set, const struct kvm_regs *regs,
 }
 
 /* The breakpoint an exit is due to, and the state of the code there. Its instruction may be
- * mapped at another address here, or be that of another process: see is_for(). */
+ * mapped at another address here, or be that of another process: see
+ * breakpoint_is_for(). */
 static struct breakpoint *find_hit(struct breakpoints *set, const struct vcpu_exit *exit,
                                    struct kvm_regs *regs, struct kvm_sregs *sregs)
 {
@@ -147,8 +147,8 @@ static struct breakpoint *find_hit(struct breakpoints *set, const struct vcpu_ex
     return NULL;
 }
 
-static bool is_for(const struct breakpoint *b, const struct kvm_regs *regs,
-                   const struct kvm_sregs *sregs)
+bool breakpoint_is_for(const struct breakpoint *b, const struct kvm_regs *regs,
+                       const struct kvm_sregs *sregs)
 {
     return b->va == regs->rip && (!b->cr3 || b->cr3 == sregs->cr3) &&
            (b->any_cpl || b->cpl == sregs->ss.dpl);
@@ -163,14 +163,15 @@ struct looked {
 
 static bool only_counts(const struct breakpoint *b)
 {
-    return b->countdown && !b->conditions && !b->stops;
+    return b->countdown && !b->conditions && !b->stops && !b->within;
 }
 
 /* Whether a breakpoint stops at this pass. */
 static bool stops_here(const struct breakpoints *set, struct breakpoint *b,
                        const struct kvm_regs *regs, const struct kvm_sregs *sregs)
 {
-    const bool stops = b->stops         ? b->stops(b, set->vcpu, regs, sregs)
+    const bool stops = b->within        ? false
+                       : b->stops       ? b->stops(b, set->vcpu, regs, sregs)
                        : only_counts(b) ? false
                                         : breakpoint_conditions_hold(set, b, regs, sregs);
 
@@ -186,9 +187,9 @@ static struct looked look(struct breakpoints *set, const struct kvm_regs *regs,
     unsigned comparing = 0, counting = 0;
 
     for (struct breakpoint *b = set->first; b; b = b->next) {
-        b->hit = is_for(b, regs, sregs) && stops_here(set, b, regs, sregs);
+        b->hit = breakpoint_is_for(b, regs, sregs) && stops_here(set, b, regs, sregs);
         l.stops += b->hit;
-        if (b->hit || !is_for(b, regs, sregs))
+        if (b->hit || !breakpoint_is_for(b, regs, sregs))
             continue;
         if (b->countdown) {
             counting++;
@@ -209,7 +210,11 @@ static struct looked look(struct breakpoints *set, const struct kvm_regs *regs,
 unsigned breakpoints_look(struct breakpoints *set, const struct kvm_regs *regs,
                           const struct kvm_sregs *sregs)
 {
-    return look(set, regs, sregs).stops;
+    if (!set->repeating)
+        return look(set, regs, sregs).stops;
+    for (struct breakpoint *b = set->first; b; b = b->next)
+        b->hit = false;
+    return 0;
 }
 
 bool breakpoints_watch_hit(const struct breakpoints *set)
@@ -230,48 +235,10 @@ bool breakpoints_hit(const struct breakpoints *set)
 
 /* Who has a timer kick the vCPU does so once. A kick that comes with an exit of ours, or in a step,
  * is for the run behind it. */
-static void keep_kick(struct breakpoints *set, bool kicked)
+void breakpoints_keep_kick(struct breakpoints *set, bool kicked)
 {
     if (kicked)
         vcpu_kick(set->vcpu);
-}
-
-/*
- * Execute the instruction where the vCPU stands. BREAKPOINT_HIT: it did. The plain step is much
- * cheaper than an exact one, and as good for most instructions.
- */
-static enum breakpoint_stop step_off(struct breakpoints *set, const struct kvm_sregs *sregs,
-                                     struct vcpu_exit *exit, struct err *e)
-{
-    struct vcpu *vcpu = set->vcpu;
-    struct stepper stepper;
-    struct step step;
-    struct insn insn;
-    bool kicked = false;
-
-    if (insn_decode(&vcpu->vm->memory, sregs->cr3, vcpu->regs->rip, &insn) &&
-        site_can_step(&vcpu->vm->memory, &insn, vcpu->regs, sregs)) {
-        do {
-            set->exits++;
-            if (vcpu_run_step(vcpu, exit, e) < 0)
-                return BREAKPOINT_FAILED;
-            kicked |= exit->kind == EXIT_KICK;
-        } while (exit->kind == EXIT_KICK);
-        keep_kick(set, kicked);
-        return exit->kind == EXIT_STEP ? BREAKPOINT_HIT : BREAKPOINT_EXIT;
-    }
-    stepper_init(&stepper, vcpu);
-    do {
-        set->exits++;
-        if (stepper_step(&stepper, &step, exit, e) < 0) {
-            stepper_close(&stepper);
-            return BREAKPOINT_FAILED;
-        }
-        kicked |= step.kind == STEP_KICK || vcpu->kick_passed;
-    } while (step.kind == STEP_KICK);
-    stepper_close(&stepper);
-    keep_kick(set, kicked);
-    return step.kind == STEP_EXIT ? BREAKPOINT_EXIT : BREAKPOINT_HIT;
 }
 
 /* The vCPU is at a breakpoint, or its trace came to where all conditions are true. */
@@ -285,9 +252,10 @@ static enum breakpoint_stop pass(struct breakpoints *set, const struct kvm_regs 
         stand_at(set, regs, sregs);
         return BREAKPOINT_HIT;
     }
-    if (set->traced && set->traced != l.one)
+    const bool within = breakpoints_lead_within(set, regs, sregs);
+    if (set->traced && (set->traced != l.one || within))
         stop_trace(set);
-    if (l.one && l.one->filter) {
+    if (l.one && l.one->filter && !within) {
         set->counted = l.counted;
         arm(set, l.one); /* the trace has to leave for the others; this one it replaces */
         if (breakpoint_filter_start(set, l.one, regs, sregs)) {
@@ -297,8 +265,7 @@ static enum breakpoint_stop pass(struct breakpoints *set, const struct kvm_regs 
         disarm(set);
     }
     stand_at(set, regs, sregs);
-    enum breakpoint_stop stepped = step_off(set, sregs, exit, e);
-    return stepped == BREAKPOINT_HIT ? BREAKPOINT_NONE : stepped;
+    return breakpoints_leave(set, exit, e);
 }
 
 /* ---- running ---- */
@@ -320,48 +287,60 @@ static enum breakpoint_stop run_stepped(struct breakpoints *set, struct vcpu_exi
     struct kvm_sregs sregs;
     enum breakpoint_stop stop = BREAKPOINT_EXIT;
 
+    if (breakpoints_rest(set, e) < 0)
+        return BREAKPOINT_FAILED;
+    watchpoints_see(set);
     stepper_init(&stepper, set->vcpu);
     if (stepper_open(&stepper, e) < 0)
         return BREAKPOINT_FAILED;
     do {
         vcpu_get_sregs(set->vcpu, &sregs);
-        if (!vcpu_event_pending(set->vcpu) && look(set, set->vcpu->regs, &sregs).stops) {
+        if (!vcpu_event_pending(set->vcpu) &&
+            (breakpoints_are_within(set) || breakpoints_look(set, set->vcpu->regs, &sregs))) {
             stop = BREAKPOINT_HIT;
             break;
         }
         set->exits++;
-        if (stepper_step(&stepper, &step, exit, e) < 0)
+        if (stepper_step(&stepper, &step, exit, e) < 0) {
             stop = BREAKPOINT_FAILED;
+            break;
+        }
+        set->repeating = step.repeats;
+        if (watchpoints_changed(set))
+            stop = BREAKPOINT_HIT;
         else if (step.kind == STEP_KICK && (!set->interrupted || *set->interrupted))
             stop = BREAKPOINT_STOPPED;
         else if (step.kind == STEP_ENTRY)
-            keep_kick(set, set->vcpu->kick_passed);
+            breakpoints_keep_kick(set, set->vcpu->kick_passed);
     } while (stop == BREAKPOINT_EXIT && step.kind != STEP_EXIT);
     stepper_close(&stepper);
     return stop;
 }
 
-enum armed_stop { ARMED_FAILED = -1, ARMED_EXIT, ARMED_WATCHED };
+enum armed_stop {
+    ARMED_FAILED = -1,
+    ARMED_EXIT,
+    ARMED_WATCHED,   /* watched memory has changed */
+    ARMED_REPEATING, /* its page was written to by a REP, which is to be gone through */
+};
 
 /* vcpu_run(), and what it takes for watched memory. */
 static enum armed_stop run_watched(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
 {
     for (;;) {
-        const int rc = vcpu_run(set->vcpu, exit, e);
+        const int written = breakpoints_do_write(set, vcpu_run(set->vcpu, exit, e), exit, e);
         set->exits++;
-        if (rc < 0) {
-            if (!set->protecting || set->vcpu->run->exit_reason != KVM_EXIT_INTERNAL_ERROR ||
-                watchpoints_step(set, exit, e) < 0)
+        if (written <= 0)
+            return written < 0 ? ARMED_FAILED : ARMED_EXIT;
+        if (watchpoints_changed(set)) {
+            if (trace_leave(set->vcpu, e) < 0)
                 return ARMED_FAILED;
-            if (exit->kind != EXIT_STEP)
-                return ARMED_EXIT;
-        } else if (!watchpoints_is_write(set, exit)) {
-            return ARMED_EXIT;
-        } else if (vcpu_do_write(set->vcpu, e) < 0) {
-            return ARMED_FAILED;
+            set->repeating = repeat_has_written(set->vcpu, exit->at);
+            return ARMED_WATCHED;
         }
-        if (watchpoints_changed(set))
-            return trace_leave(set->vcpu, e) < 0 ? ARMED_FAILED : ARMED_WATCHED;
+        set->repeating = repeat_has_written(set->vcpu, exit->at);
+        if (set->repeating)
+            return ARMED_REPEATING;
         if (set->interrupted && *set->interrupted) {
             exit->kind = EXIT_KICK;
             return ARMED_EXIT;
@@ -383,11 +362,11 @@ static enum armed_stop run_armed(struct breakpoints *set, struct breakpoint **at
             return stop;
         verdict = trace_exit(set->vcpu, exit, regs, sregs);
         if (verdict == TRACE_RUN_ON)
-            keep_kick(set, set->vcpu->kick_passed);
+            breakpoints_keep_kick(set, set->vcpu->kick_passed);
     } while (verdict == TRACE_RUN_ON);
     *at = verdict == TRACE_TRUE ? set->traced : find_hit(set, exit, regs, sregs);
     if (*at)
-        keep_kick(set, set->vcpu->kick_passed);
+        breakpoints_keep_kick(set, set->vcpu->kick_passed);
     if (verdict == TRACE_TRUE && set->counted)
         set->counted->countdown++; /* look() counts it again */
     /* What ran outside the trace may have changed kernel code. */
@@ -409,6 +388,10 @@ static enum breakpoint_stop run_once(struct breakpoints *set, struct vcpu_exit *
         return BREAKPOINT_FAILED;
     if (stop == ARMED_WATCHED)
         return BREAKPOINT_HIT;
+    if (stop == ARMED_REPEATING) {
+        stop_trace(set);
+        return breakpoints_leave(set, exit, e);
+    }
     /* Asked at every exit: kicks may come faster than the guest gets anywhere. */
     if (set->interrupted ? *set->interrupted : exit->kind == EXIT_KICK)
         return BREAKPOINT_STOPPED;
@@ -428,9 +411,10 @@ enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *
     if (watchpoints_protect(set, e) < 0)
         return BREAKPOINT_FAILED;
     watchpoints_see(set);
-    do
+    /* What stands on a REP was looked at when that began. */
+    stop = set->repeating ? breakpoints_leave(set, exit, e) : BREAKPOINT_NONE;
+    while (stop == BREAKPOINT_NONE)
         stop = run_once(set, exit, e);
-    while (stop == BREAKPOINT_NONE);
     stop_trace(set);
     return stop;
 }

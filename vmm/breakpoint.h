@@ -60,6 +60,9 @@ struct breakpoint {
     bool (*stops)(const struct breakpoint *b, struct vcpu *vcpu, const struct kvm_regs *regs,
                   const struct kvm_sregs *sregs);
     void *opaque;
+    /* Or it stops not before its instruction, a REP, but between two iterations of that, where this
+     * landmark is; NULL: it does not. */
+    const struct landmark *within;
     /* Also at so many passes from now on, if not 0, whatever the above say. Each takes 1 from it.
      */
     uint64_t countdown;
@@ -93,6 +96,9 @@ struct watchpoint {
 /* Those of one vCPU. */
 struct breakpoints {
     struct vcpu *vcpu;
+    /* The vCPU stands between two iterations of a REP: breakpoints on that were looked at when it
+     * began. Kept by who runs, steps and restores the vCPU. */
+    bool repeating;
     const struct gp_hook *hook;
     /* Kicks of the vCPU are passed over until this is set; NULL: the first one stops. */
     const volatile bool *interrupted;
@@ -158,6 +164,39 @@ unsigned breakpoints_look(struct breakpoints *set, const struct kvm_regs *regs,
  * conditions, which are filled in, must outlive it. */
 struct breakpoint landmark_breakpoint(const struct landmark *l,
                                       struct trace_condition conditions[TRACE_CONDITIONS]);
+/* The same for a place between two iterations of a REP. */
+struct breakpoint landmark_breakpoint_within(const struct landmark *l,
+                                             struct trace_condition conditions[TRACE_CONDITIONS]);
+
+/* Where the vCPU, which is stepped by this, stands between two iterations of a REP: do some of
+ * those that follow, at most so many, up to one that changes watched memory. 0: the next one is to
+ * be stepped. */
+struct stepper;
+uint64_t breakpoints_repeat(struct breakpoints *set, struct stepper *stepper, uint64_t most);
+
+/* ---- inside ---- */
+
+/* Of breakpoint.c: whether it is one of code that has these registers; and a kick that came with an
+ * exit of ours is for the run behind it. */
+bool breakpoint_is_for(const struct breakpoint *b, const struct kvm_regs *regs,
+                       const struct kvm_sregs *sregs);
+void breakpoints_keep_kick(struct breakpoints *set, bool kicked);
+
+/*
+ * breakpoint_leave.c: leave the instruction where the vCPU stands, all of it if it is a REP.
+ * BREAKPOINT_NONE: it was executed. BREAKPOINT_HIT: watched memory changed, or a place within the
+ * REP is one of a breakpoint. No byte of ours is in the guest's code.
+ */
+enum breakpoint_stop breakpoints_leave(struct breakpoints *set, struct vcpu_exit *exit,
+                                       struct err *e);
+/* Whether it would come to a place of a breakpoint within the REP where the vCPU stands. */
+bool breakpoints_lead_within(const struct breakpoints *set, const struct kvm_regs *regs,
+                             const struct kvm_sregs *sregs);
+/* Set `hit` in those whose place within a REP this is; whether there are any. */
+bool breakpoints_are_within(struct breakpoints *set);
+/* What vcpu_run() returned, rc, may be the exit of a write to a watched page: do that. 1: done; 0:
+ * it is another exit; -1: that failed, or vcpu_run() did. */
+int breakpoints_do_write(struct breakpoints *set, int rc, struct vcpu_exit *exit, struct err *e);
 
 /* ---- inside: breakpoint_filter.c ---- */
 

@@ -6,6 +6,7 @@
 #include "mmu/walk.h"
 #include "recorder/event.h"
 #include "vmm/annex.h"
+#include "vmm/repeat.h"
 
 #define RFLAGS_TF   (1ull << 8)
 #define RFLAGS_IF   (1ull << 9)
@@ -277,6 +278,7 @@ static void conclude(struct stepper *s, const struct insn *insn, uint64_t cr3, s
         step->kind = STEP_KICK;
     } else if (exit->kind == EXIT_STEP) {
         step->kind = STEP_DONE;
+        step->repeats = s->vcpu->regs->rip == insn->va && repeat_is(insn);
         retire(s, insn, cr3, step);
     } else if (exit->kind == EXIT_WINDOW && s->vcpu->regs->rip != insn->va) {
         retire(s, insn, cr3, step); /* see leave_sti_shadow() in vmm/vcpu.c */

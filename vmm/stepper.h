@@ -39,6 +39,7 @@ struct step {
     enum step_kind kind;
     /* What was retired: conditional branches (Jcc, LOOPcc, JRCXZ), taken or not; 0 or 1. */
     unsigned branches;
+    bool repeats; /* STEP_DONE: it was an iteration of a REP (vmm/repeat.h), and more follow */
 };
 
 void stepper_init(struct stepper *s, struct vcpu *vcpu);

@@ -7,6 +7,7 @@
 
 #include "mmu/walk.h"
 #include "vmm/annex.h"
+#include "vmm/repeat.h"
 #include "vmm/trace_code.h"
 
 #define RFLAGS_TF   0x100ull
@@ -236,6 +237,17 @@ void trace_stop(struct vcpu *vcpu)
 /* Our own code between two copied instructions has a few dozen at most. */
 #define LEAVE_STEPS 300u
 
+/* Whether a string instruction is what the code at this offset goes on with. Between two of its
+ * iterations the vCPU stands at its very copy, behind what we put in front of that. */
+static bool at_repeat(const struct trace *t, uint64_t va, uint32_t offset)
+{
+    const uint32_t left = TRACE_CODE_BYTES - offset;
+    struct insn insn;
+
+    return insn_decode_bytes(va, t->code + offset, left < INSN_MAX ? left : INSN_MAX, &insn) &&
+           repeat_is(&insn);
+}
+
 int trace_leave(struct vcpu *vcpu, struct err *e)
 {
     struct trace *t = vcpu->vm->trace;
@@ -245,7 +257,7 @@ int trace_leave(struct vcpu *vcpu, struct err *e)
 
     for (unsigned i = 0; t && t->active && in_code(t, vcpu->regs->rip, &offset); i++) {
         const struct trace_map *entry = in_compare(t, offset) ? NULL : trace_find(t, offset);
-        if (entry && entry->offset == offset) {
+        if (entry && (entry->offset == offset || at_repeat(t, vcpu->regs->rip, offset))) {
             regs = *vcpu->regs;
             regs.rip = entry->original;
             vcpu_set_regs(vcpu, &regs);

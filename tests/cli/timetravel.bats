@@ -157,3 +157,50 @@ debug() {
     [[ $output == *'No more reverse-execution history'* ]]
     [[ $output != *diverged* ]]
 }
+
+# rep_changes USER: goes through the changes of the word that tests/guests/rep-watch.c watches, to the
+# end and back; F and R lines with rip, rcx and the word.
+rep_changes() {
+    local word='*(unsigned short *)((char *)&to + 4096)' commands=() i
+    "$DITTO" run --memory 32M -o "rep$1.ditto" --kernel "$BUILD/guests/rep-watch.elf" --append "user=$1" \
+        >run.out 2>run.err </dev/null
+    symbols=$BUILD/guests/rep-watch.elf
+    serve "rep$1.ditto"
+    for i in $(seq 16); do
+        commands+=(continue "printf \"F %lx %lu %x\\n\", \$rip, \$rcx, $word")
+        [ "$i" != 2 ] || commands+=('monitor checkpoint')
+        # Across a change and back: gdb has to hear of both, or takes the next one for none.
+        [ "$i" != 9 ] || commands+=(stepi reverse-stepi 'monitor checkpoint')
+    done
+    for i in $(seq 16); do
+        commands+=(reverse-continue "printf \"R %lx %lu %x\\n\", \$rip, \$rcx, $word")
+        [ "$i" != 4 ] || commands+=(reverse-stepi stepi)
+    done
+    debug "watch $word" "${commands[@]}" 'monitor seek @1' \
+        'maintenance flush register-cache' "printf \"C %lx %lu %x\\n\", \$rip, \$rcx, $word" kill
+    [ "$status" = 0 ]
+    wait "$server"
+    [[ $output != *'failure reply'* && $output != *diverged* ]]
+}
+
+@test "watched memory that string instructions write: every change, there and back, in kernel and user code" {
+    local user
+    for user in 0 1; do
+        rep_changes $user
+        # 15 changes, each by an iteration that is not the last one, and the end; on the way back the places
+        # before them, and the beginning.
+        awk '/^F / { rip[++f] = $2; rcx[f] = $3; word[f] = $4 }
+             /^R / { r++; back[r] = $2 " " $3 " " $4 }
+             /^C / { at = $2 " " $3 " " $4 }
+             END {
+                 bad = f != 16 || r != 16 || at != rip[2] " " rcx[2] " " word[2]
+                 for (i = 1; i < f; i++) {
+                     before = i > 1 ? word[i - 1] : 0
+                     if (back[16 - i] != rip[i] " " rcx[i] + 1 " " before || word[i] == before)
+                         bad = 1
+                 }
+                 exit bad
+             }' <<<"$output"
+        [[ $output == *'No more reverse-execution history'* ]]
+    done
+}

@@ -67,8 +67,18 @@ GUEST_CODE(exchange, "mov $3, %esi\n"
                      "jmp *%r8\n"
                      "2: dec %esi\n"
                      "jnz exchange_at\n" GUEST_DONE);
-extern const uint8_t loop_at[], near_at[], outer_at[], inner_at[], beside_at[], pushf_at[],
-    popf_at[], out_at[], exchange_at[];
+/* A REP whose 17th and 18th iterations write what is watched, the first bytes of a page. */
+GUEST_CODE(repeat, "mov $3, %ebx\n"
+                   "1: mov $0x800ff0, %edi\n"
+                   "mov $5000, %ecx\n"
+                   "mov %ebx, %eax\n"
+                   "repeat_at: rep stosb\n"
+                   "dec %ebx\n"
+                   "jnz 1b\n" GUEST_DONE);
+#define REPEAT_COUNT   5000u
+#define REPEAT_WATCHED 0x801000u
+extern const uint8_t repeat_at[], loop_at[], near_at[], outer_at[], inner_at[], beside_at[],
+    pushf_at[], popf_at[], out_at[], exchange_at[];
 
 /* Where the programs are: a page that user code cannot write to, as that of real programs. */
 #define CODE_AT                 0x600000u
@@ -378,6 +388,74 @@ static void test_kick(unsigned cpl, const struct breakpoint_means *means)
     ok(good, "a kick while a pass is stepped over", cpl, means);
 }
 
+static bool never_stops(const struct breakpoint *b, struct vcpu *vcpu, const struct kvm_regs *regs,
+                        const struct kvm_sregs *sregs)
+{
+    (void)b;
+    (void)vcpu;
+    (void)regs;
+    (void)sregs;
+    return false;
+}
+
+/* Six changes of watched memory by three REPs, each of which is one pass of a breakpoint on it.
+ * *second: the place behind the first one of the second REP. */
+static bool watch_repeats(struct breakpoint *beside, struct landmark *second)
+{
+    struct watchpoint watched = {.va = REPEAT_WATCHED, .len = 2};
+    struct kvm_sregs sregs;
+    struct err e = {0};
+    bool good = true;
+
+    if (breakpoints_watch(&set, &watched, &e) < 0)
+        fail(e.text);
+    for (unsigned i = 0; i < 6; i++) {
+        good &= run() == BREAKPOINT_HIT && watched.hit && set.repeating &&
+                guest.vcpu.regs->rip == beside->va && guest.vcpu.regs->rbx == 3 - i / 2 &&
+                guest.vcpu.regs->rcx == REPEAT_COUNT - 17 - i % 2 && beside->passes == i / 2 + 1;
+        vcpu_get_sregs(&guest.vcpu, &sregs);
+        if (i == 2)
+            fingerprint_take(&guest.vcpu, guest.vcpu.regs, &sregs, second);
+    }
+    good &= is_done(run()) && !set.repeating && beside->passes == 3;
+    breakpoints_unwatch(&set, &watched);
+    return good;
+}
+
+static void test_repeat(unsigned cpl, const struct breakpoint_means *means)
+{
+    struct breakpoint beside = {.va = ADDRESS(repeat, repeat_at), .cpl = cpl, .stops = never_stops};
+    struct landmark place = {.gpa = beside.va};
+    struct trace_condition conditions[TRACE_CONDITIONS];
+
+    start(PROGRAM(repeat), cpl, means);
+    add(&beside);
+    bool good = watch_repeats(&beside, &place);
+    breakpoints_remove(&set, &beside);
+    ok(good && is_clean(PROGRAM(repeat)), "watched memory that REPs write", cpl, means);
+
+    start(PROGRAM(repeat), cpl, means);
+    beside.passes = 0;
+    add(&beside);
+    good = is_done(run()) && beside.passes == 3;
+    breakpoints_remove(&set, &beside);
+    ok(good && is_clean(PROGRAM(repeat)), "a REP is one pass", cpl, means);
+
+    struct breakpoint within = landmark_breakpoint_within(&place, conditions);
+    start(PROGRAM(repeat), cpl, means);
+    beside.passes = 0;
+    add(&beside);
+    add(&within);
+    good = run() == BREAKPOINT_HIT && within.hit && !beside.hit && set.repeating &&
+           guest.vcpu.regs->rbx == 2 && guest.vcpu.regs->rcx == REPEAT_COUNT - 17 &&
+           beside.passes == 2;
+    breakpoints_remove(&set, &within);
+    good &= is_done(run()) && beside.passes == 3;
+    breakpoints_remove(&set, &beside);
+    ok(good && is_clean(PROGRAM(repeat)), "a place between two iterations of the second REP", cpl,
+       means);
+}
+
 static void test_special(unsigned cpl, const struct breakpoint_means *means)
 {
     static const struct trace_condition never = {.reg = 1, .value = 99};
@@ -488,6 +566,7 @@ static void test_means(unsigned cpl, const struct breakpoint_means *means)
         return;
     test_nested(cpl, means);
     test_kick(cpl, means);
+    test_repeat(cpl, means);
     test_special(cpl, means);
 }
 
