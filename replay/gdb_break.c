@@ -65,13 +65,13 @@ void gdb_breakpoint_packet(struct gdb_session *s, const char *p, bool do_insert)
     b = (struct gdb_breakpoint){.kind = (enum gdb_breakpoint_kind)kind, .va = va, .len = 1};
     if (kind >= GDB_WATCH_WRITE) {
         if (!len || len > GDB_WATCH_MAX || va + len - 1 < va) {
-            gdb_reply_error(s, "a range of so many bytes cannot be watched");
+            gdb_refuse(s, "a range of so many bytes cannot be watched");
             return;
         }
         b.len = (unsigned)len;
     }
     if ((do_insert ? insert : remove_one)(s, &b, &e) < 0)
-        gdb_reply_error(s, e.text);
+        gdb_refuse(s, e.text);
     else
         gdb_reply(s, "OK");
 }

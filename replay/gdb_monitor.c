@@ -219,6 +219,9 @@ int gdb_timeline_monitor(struct gdb_target *t, const char *command, struct bytes
     const size_t len = strcspn(command, " ");
     const char *rest = command + len + strspn(command + len, " ");
 
+    if (!len)
+        return do_help(gdb_timeline_of(t)->timeline, rest, out, e);
+
     for (unsigned i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strlen(commands[i].name) == len && !strncmp(commands[i].name, command, len))
             return commands[i].run(gdb_timeline_of(t)->timeline, rest, out, e);

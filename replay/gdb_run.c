@@ -93,7 +93,7 @@ void gdb_run(struct gdb_session *s, unsigned cpu, enum gdb_resume how)
     struct gdb_stop stop;
     struct err e = {.text = ""};
 
-    if (gdb_watch_begin(&w, s, &e) < 0) {
+    if (gdb_watch_begin(&w, s, false, &e) < 0) {
         gdb_reply_error(s, e.text);
         return;
     }
@@ -117,5 +117,6 @@ void gdb_run(struct gdb_session *s, unsigned cpu, enum gdb_resume how)
                          : "the replay is not the recording from here on; it goes no further");
     if (stop.note[0])
         say(s, stop.note);
+    gdb_console(s, NULL, 0);
     gdb_stop_reply(s);
 }

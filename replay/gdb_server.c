@@ -1,6 +1,7 @@
 #include "replay/gdb_server.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -12,6 +13,8 @@
 
 /* The longest stretch of memory that fits into a reply. */
 #define READ_MAX ((GDB_PACKET_MAX - 16) / 2)
+/* The most that is kept for a client that never resumes. */
+#define UNHEARD_MAX 4096u
 
 void gdb_reply(struct gdb_session *s, const char *text)
 {
@@ -23,6 +26,14 @@ void gdb_reply_error(struct gdb_session *s, const char *text)
     gdb_put_text(&s->out, "E.%s", text[0] ? text : "failed");
 }
 
+void gdb_refuse(struct gdb_session *s, const char *reason)
+{
+    fprintf(stderr, "dittovm: %s\n", reason);
+    if (s->unheard.len < UNHEARD_MAX)
+        gdb_put_text(&s->unheard, "dittovm: %s\n", reason);
+    gdb_reply_error(s, reason);
+}
+
 void gdb_end_session(struct gdb_session *s, enum gdb_end end)
 {
     if (!s->ended) {
@@ -31,9 +42,8 @@ void gdb_end_session(struct gdb_session *s, enum gdb_end end)
     }
 }
 
-void gdb_console(struct gdb_session *s, const void *text, size_t len)
+static void send_text(struct gdb_session *s, const uint8_t *p, size_t len)
 {
-    const uint8_t *p = text;
     struct bytes out = {0};
 
     while (len > 0 && !s->ended) {
@@ -47,6 +57,13 @@ void gdb_console(struct gdb_session *s, const void *text, size_t len)
         len -= n;
     }
     bytes_free(&out);
+}
+
+void gdb_console(struct gdb_session *s, const void *text, size_t len)
+{
+    send_text(s, s->unheard.data, s->unheard.len);
+    bytes_clear(&s->unheard);
+    send_text(s, text, len);
 }
 
 bool gdb_parse_thread(const struct gdb_session *s, const char **p, unsigned *cpu)
@@ -134,7 +151,7 @@ static void write_memory(struct gdb_session *s, const char *p)
     else if (len &&
              (s->physical ? s->t->ops->write_physical(s->t, address, data.data, data.len, &e)
                           : s->t->ops->write(s->t, s->cpu, address, data.data, data.len, &e)) < 0)
-        gdb_reply_error(s, e.text);
+        gdb_refuse(s, e.text);
     else
         gdb_reply(s, "OK");
     bytes_free(&data);
@@ -208,11 +225,19 @@ static void verbose(struct gdb_session *s, const char *p)
         gdb_reply(s, "vCont;c;C;s;S");
     else if (gdb_take(&p, "Cont"))
         continue_threads(s, p);
+    else if (s->extended && gdb_take(&p, "Kill;"))
+        gdb_kill(s);
+    else if (s->extended && gdb_take(&p, "Run;"))
+        gdb_run_again(s, p);
 }
 
 static void handle(struct gdb_session *s, const char *p)
 {
     switch (*p) {
+    case '!':
+        s->extended = true;
+        gdb_reply(s, "OK");
+        break;
     case '?':
         gdb_stop_reply(s);
         break;
@@ -302,9 +327,12 @@ int gdb_serve(struct gdb_target *t, int fd, struct err *e)
     gdb_link_init(&s->link, fd, t->quit);
     session(s);
     gdb_remove_all(s);
+    if (s->end == GDB_VANISHED && s->killed)
+        s->end = GDB_KILLED;
     int end = s->end == GDB_VANISHED && t->quit && *t->quit ? GDB_QUIT : (int)s->end;
     gdb_link_free(&s->link);
     bytes_free(&s->out);
+    bytes_free(&s->unheard);
     close(wake);
     free(s);
     return end;

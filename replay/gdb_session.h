@@ -10,7 +10,8 @@
 
 /*
  * Inside the gdb server: gdb_server.c reads packets and finds out what they want, gdb_query.c
- * answers the q and Q ones, gdb_break.c keeps the breakpoints, gdb_run.c lets the target run.
+ * answers the q and Q ones, gdb_extended.c
+ * begins anew, gdb_break.c keeps the breakpoints, gdb_run.c lets the target run.
  */
 #define GDB_BREAKPOINTS_MAX 1024u
 
@@ -32,7 +33,11 @@ struct gdb_session {
     bool interrupt_late;   /* interrupt() may have come after resume() had returned */
     struct gdb_breakpoint breakpoints[GDB_BREAKPOINTS_MAX];
     unsigned breakpoint_count;
+    struct bytes
+        unheard;      /* sentences for the user that gdb would not have shown: see gdb_refuse() */
     struct bytes out; /* the reply; empty: "not supported" */
+    bool extended;    /* target extended-remote: what was killed can be run again */
+    bool killed;
     bool ended;
     enum gdb_end end;
 };
@@ -45,13 +50,23 @@ void gdb_reply(struct gdb_session *s, const char *text);
 /* An error with a sentence, where gdb shows it: not for m, whose reply it would decode. */
 void gdb_reply_error(struct gdb_session *s, const char *text);
 void gdb_end_session(struct gdb_session *s, enum gdb_end end);
-/* Text on the user's terminal. Only where gdb expects it: before a stop reply, and in a qRcmd. */
+/*
+ * An error where gdb takes no sentence but says one of its own ("Cannot access memory"): the reason
+ * goes to stderr at once, and to the user's terminal with the next text that gdb expects.
+ */
+void gdb_refuse(struct gdb_session *s, const char *reason);
+/* Text on the user's terminal, behind what was not heard yet. Only where gdb expects it: before a
+ * stop reply, and in a qRcmd. */
 void gdb_console(struct gdb_session *s, const void *text, size_t len);
 
 /* A thread of gdb's is a CPU; its number is one higher. 0 and -1 stand for any: *cpu is left. */
 bool gdb_parse_thread(const struct gdb_session *s, const char **p, unsigned *cpu);
 
 void gdb_query(struct gdb_session *s, const char *packet);
+
+/* vKill, and vRun behind that word, of a client in extended mode; see gdb_extended.c. */
+void gdb_kill(struct gdb_session *s);
+void gdb_run_again(struct gdb_session *s, const char *p);
 
 /* Z and z packets, behind the letter. */
 void gdb_breakpoint_packet(struct gdb_session *s, const char *p, bool insert);
@@ -66,11 +81,13 @@ void gdb_stop_reply(struct gdb_session *s);
  */
 struct gdb_watcher {
     struct gdb_session *s;
+    bool
+        keep_alive; /* a client that waits for the end of a qRcmd gets an empty text now and then */
     pthread_t thread;
     atomic_bool called; /* interrupt() */
     bool gone;          /* the client; valid after gdb_watch_end() */
 };
-int gdb_watch_begin(struct gdb_watcher *w, struct gdb_session *s, struct err *e);
+int gdb_watch_begin(struct gdb_watcher *w, struct gdb_session *s, bool keep_alive, struct err *e);
 void gdb_watch_end(struct gdb_watcher *w);
 
 #endif

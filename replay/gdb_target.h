@@ -66,6 +66,9 @@ struct gdb_target_ops {
                   struct err *e);
     int (*remove)(struct gdb_target *t, enum gdb_breakpoint_kind kind, uint64_t va, unsigned len,
                   struct err *e);
+    /* Go to the beginning, or to a place that a user may have named behind `run` (argument, or
+     * NULL); *cpu: that which runs there. -1: it did not get there. */
+    int (*restart)(struct gdb_target *t, const char *argument, unsigned *cpu, struct err *e);
     /*
      * Run until something stops it. A breakpoint on the instruction where it starts does not count
      * until it is left. -1: nothing is known about where it is now.
@@ -73,7 +76,8 @@ struct gdb_target_ops {
     int (*resume)(struct gdb_target *t, unsigned cpu, enum gdb_resume how, struct gdb_stop *stop,
                   struct err *e);
     /*
-     * Any thread, at any time, async-signal-safe: resume() or monitor() return soon. It may come
+     * Any thread, at any time, async-signal-safe: resume(), restart() or monitor() return
+     * soon. It may come
      * just before one of them is entered, and must count then: they forget it when they return, not
      * when they start. One that comes just after is sorted out by the server.
      */

@@ -301,6 +301,18 @@ static int resume(struct gdb_target *t, unsigned cpu, enum gdb_resume how, struc
     return -1;
 }
 
+static int restart(struct gdb_target *t, const char *argument, unsigned *cpu, struct err *e)
+{
+    struct bytes text = {0};
+    char command[64];
+
+    snprintf(command, sizeof command, "seek %s", argument ? argument : "0");
+    int rc = gdb_timeline_monitor(t, command, &text, e);
+    bytes_free(&text);
+    *cpu = vcpu_of(t)->index;
+    return rc;
+}
+
 static void interrupt(struct gdb_target *t)
 {
     timeline_interrupt(timeline_of(t));
@@ -318,6 +330,7 @@ static const struct gdb_target_ops ops = {
     .insert = insert,
     .remove = remove_point,
     .resume = resume,
+    .restart = restart,
     .interrupt = interrupt,
     .monitor = gdb_timeline_monitor,
 };

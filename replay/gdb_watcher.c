@@ -6,6 +6,9 @@
 
 #include "replay/gdb_session.h"
 
+/* gdb gives up waiting after two seconds, its remotetimeout. */
+#define KEEP_ALIVE_MS 1000
+
 static void interrupt(struct gdb_watcher *w)
 {
     atomic_store(&w->called, true);
@@ -28,7 +31,10 @@ static void *watch(void *opaque)
         if (w->gone)
             return NULL;
         fill = GDB_FILL_NOTHING;
-        if (poll(p, 2, -1) < 0)
+        const int ready = poll(p, 2, w->keep_alive ? KEEP_ALIVE_MS : -1);
+        if (ready == 0 && gdb_link_send(link, "O", 1) < 0)
+            fill = GDB_FILL_GONE;
+        if (ready <= 0)
             continue;
         if (p[0].revents)
             return NULL;
@@ -37,11 +43,12 @@ static void *watch(void *opaque)
     }
 }
 
-int gdb_watch_begin(struct gdb_watcher *w, struct gdb_session *s, struct err *e)
+int gdb_watch_begin(struct gdb_watcher *w, struct gdb_session *s, bool keep_alive, struct err *e)
 {
     sigset_t all, old;
 
     w->s = s;
+    w->keep_alive = keep_alive;
     atomic_init(&w->called, false);
     w->gone = false;
     /* Signals are for the threads that wait for them: one shall end KVM_RUN, not this. */

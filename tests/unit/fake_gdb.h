@@ -8,6 +8,7 @@
  */
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -38,7 +39,8 @@ struct fake {
     uint8_t written[64];
     uint64_t written_at;
     size_t written_len;
-    uint64_t diverge_at; /* 0: nowhere */
+    uint64_t diverge_at;  /* 0: nowhere */
+    atomic_bool released; /* the end of the command `wait` */
     unsigned resumes, interrupts, monitors;
 };
 
@@ -252,6 +254,18 @@ static inline int fake_resume(struct gdb_target *t, unsigned cpu, enum gdb_resum
     }
 }
 
+static inline int fake_restart(struct gdb_target *t, const char *argument, unsigned *cpu,
+                               struct err *e)
+{
+    const uint64_t to = argument ? strtoull(argument, NULL, 0) : 0;
+
+    if (to > FAKE_END)
+        return err_set(e, STATUS_ERROR, "the fake has no such place");
+    fake_of(t)->position = to;
+    *cpu = 0;
+    return 0;
+}
+
 static inline void fake_interrupt(struct gdb_target *t)
 {
     fake_of(t)->interrupts++;
@@ -273,6 +287,9 @@ static inline int fake_monitor(struct gdb_target *t, const char *command, struct
     } else if (!strcmp(command, "long")) {
         for (unsigned i = 0; i < 3000; i++)
             bytes_put(out, "0123456789\n", 11);
+    } else if (!strcmp(command, "wait")) {
+        while (!atomic_load(&f->released))
+            usleep(1000);
     } else {
         return err_set(e, STATUS_ERROR, "no command '%.40s'", command);
     }
@@ -290,6 +307,7 @@ static const struct gdb_target_ops fake_ops = {
     .insert = fake_insert,
     .remove = fake_remove,
     .resume = fake_resume,
+    .restart = fake_restart,
     .interrupt = fake_interrupt,
     .monitor = fake_monitor,
 };

@@ -21,7 +21,6 @@ static void introduction(void **state)
     assert_null(strstr(reply, "multiprocess"));
     assert_reply(c, "vMustReplyEmpty", "");
     assert_reply(c, "QNonStop:1", "");
-    assert_reply(c, "!", "");
     assert_reply(c, "qCRC:0,1", ""); /* not qC */
     assert_reply(c, "QStartNoAckMode", "OK");
     c->no_ack = true;
@@ -367,9 +366,49 @@ static void monitor_commands(void **state)
     assert_true(gdb_unhex(&text, c->reply + 1));
     assert_memory_equal(text.data, "no command ''\n", 14);
     client_receive(c);
-    assert_string_equal(c->reply, "E01");
+    assert_string_equal(c->reply, "OK"); /* what else it said would be the connection's error */
     assert_reply(c, "qRcmd,6", "E16");
     assert_reply(c, "qRcmd,xx", "E16");
+    bytes_free(&text);
+    client_close(c, NULL);
+}
+
+/* A client whose command takes long hears something now and then, and then what it has come to. */
+static void a_long_command_is_alive(void **state)
+{
+    (void)state;
+    struct client *c = client_open();
+    assert_string_equal(client_ask(c, "qRcmd,77616974"), "O");
+    client_receive(c);
+    assert_string_equal(c->reply, "O");
+    atomic_store(&c->fake.released, true);
+    while (c->reply[0] == 'O' && c->len == 1)
+        client_receive(c);
+    assert_string_equal(c->reply, "OK");
+    client_close(c, NULL);
+}
+
+/* gdb says nothing but that memory cannot be accessed: the reason comes with the next text. */
+static void why_it_was_refused_is_said_later(void **state)
+{
+    static const char reason[] = "dittovm: the fake's memory cannot be changed\n";
+    struct bytes text = {0};
+
+    (void)state;
+    struct client *c = client_open();
+    for (const char *const *next = (const char *const[]){"s", "qRcmd,77686572", NULL}; *next;
+         next++) {
+        assert_error(c, "M403000,1:00", "cannot be changed");
+        assert_int_equal(client_ask(c, *next)[0], 'O');
+        bytes_clear(&text);
+        assert_true(gdb_unhex(&text, c->reply + 1));
+        assert_int_equal(text.len, sizeof reason - 1);
+        assert_memory_equal(text.data, reason, text.len);
+        do
+            client_receive(c);
+        while (c->reply[0] == 'O' && c->reply[1] != 'K');
+    }
+    assert_string_equal(stop_of(c, "s"), "T05thread:1;"); /* once */
     bytes_free(&text);
     client_close(c, NULL);
 }
@@ -427,6 +466,33 @@ static void kill_and_quit(void **state)
     assert_int_equal(client_close(c, NULL), GDB_QUIT);
 }
 
+/* `run` of a client in extended mode: kill is not the end. */
+static void extended_mode_runs_again(void **state)
+{
+    (void)state;
+    struct client *c = client_open();
+    assert_reply(c, "vKill;1", ""); /* it has not said so */
+    assert_reply(c, "vRun;", "");
+    assert_reply(c, "!", "OK");
+    assert_reply(c, "Z0,401005,1", "OK");
+    client_ask(c, "c");
+    assert_int_equal(c->fake.position % FAKE_LOOP, 5);
+    assert_reply(c, "vKill;1", "OK");
+    assert_string_equal(stop_of(c, "vRun;"), "T05thread:1;");
+    assert_int_equal(c->fake.position, 0);
+    assert_string_equal(stop_of(c, "c"), "T05thread:1;replaylog:end;"); /* no breakpoint was left */
+    assert_string_equal(stop_of(c, "vRun;2f76;3137"), "T05thread:1;");
+    assert_int_equal(c->fake.position, 17);
+    assert_error(c, "vRun;;393939393939", "no such place");
+    assert_reply(c, "vRun;;3", "E16");
+    assert_int_equal(client_close(c, NULL), GDB_VANISHED);
+
+    c = client_open();
+    assert_reply(c, "!", "OK");
+    assert_reply(c, "vKill;1", "OK");
+    assert_int_equal(client_close(c, NULL), GDB_KILLED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -443,6 +509,9 @@ int main(void)
         cmocka_unit_test(watchpoints),
         cmocka_unit_test(ends_of_the_recording),
         cmocka_unit_test(monitor_commands),
+        cmocka_unit_test(a_long_command_is_alive),
+        cmocka_unit_test(why_it_was_refused_is_said_later),
+        cmocka_unit_test(extended_mode_runs_again),
         cmocka_unit_test(control_c),
         cmocka_unit_test(late_control_c),
         cmocka_unit_test(kill_and_quit),
