@@ -1,12 +1,18 @@
 /* `monitor COMMAND` in gdb. */
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/bytes.h"
+#include "replay/gdb_monitor.h"
 #include "replay/gdb_text.h"
 #include "replay/gdb_timeline.h"
 #include "replay/snapshot_adder.h"
 #include "replay/symbols.h"
+
+#define NS 1000000000ull
+#define MS 1000000ull
 
 static const char *const exit_names[] = {
     [EXIT_PIO_IN] = "a port is read",
@@ -18,13 +24,37 @@ static const char *const exit_names[] = {
     [EXIT_RDMSR] = "RDMSR",
     [EXIT_WRMSR] = "WRMSR",
     [EXIT_RDTSC] = "RDTSC in the kernel",
-    [EXIT_CR4_READ] = "read of CR4",
-    [EXIT_CR4_WRITE] = "write of CR4",
     [EXIT_TRAP] = "#GP (RDTSC in a program, for one)",
     [EXIT_SHUTDOWN] = "triple fault",
     [EXIT_FORCED] = "forced point",
     [EXIT_FAULT] = "another CPU has the page",
 };
+
+/* The guest's time here, which devices and RDTSC have shown last, and where the recording knows it
+ * the wall clock's: not if it went live from another one, whose time goes on in it. */
+static void put_time(const struct player *p, struct bytes *out)
+{
+    const uint64_t devices = (p->has_next ? &p->codec_before : &p->codec)->time_ns;
+    const uint64_t now = devices > p->tsc ? devices : p->tsc;
+    size_t len;
+    const char *text = recording_meta(p->recording, &len);
+    json_t *meta = json_loadb(text, len, 0, NULL);
+    const json_int_t began = json_integer_value(json_object_get(meta, "time"));
+    const json_int_t slow =
+        json_integer_value(json_object_get(json_object_get(meta, "machine"), "slow"));
+    const time_t when = (time_t)(began + (json_int_t)(now / MS) * (slow > 1 ? slow : 1) / 1000);
+    char date[64];
+    struct tm tm;
+
+    gdb_put_text(out, ", %llu.%06llu s", (unsigned long long)(now / NS),
+                 (unsigned long long)(now % NS / 1000));
+    if (began && !json_object_get(meta, "live_from") && gmtime_r(&when, &tm) &&
+        strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S UTC", &tm))
+        gdb_put_text(out, " after its start (%s)", date);
+    else
+        gdb_put_text(out, " of the guest's time");
+    json_decref(meta);
+}
 
 static void put_place(const struct timeline *t, struct bytes *out)
 {
@@ -42,8 +72,10 @@ static void put_place(const struct timeline *t, struct bytes *out)
     if (t->changed)
         gdb_put_text(out, ", changed at sync point %llu",
                      (unsigned long long)t->here->mark.ordinal);
-    gdb_put_text(out, ", rip %#llx %s, %u %% of the recording\n", (unsigned long long)rip, symbol,
+    gdb_put_text(out, ", rip %#llx %s, %u %% of the recording", (unsigned long long)rip, symbol,
                  player_progress(p));
+    put_time(p, out);
+    bytes_put_u8(out, '\n');
 }
 
 static int do_when(struct timeline *t, const char *rest, struct bytes *out, struct err *e)
@@ -130,26 +162,6 @@ static int do_snapshot(struct timeline *t, const char *rest, struct bytes *out, 
     return 0;
 }
 
-static int do_info(struct timeline *t, const char *rest, struct bytes *out, struct err *e)
-{
-    unsigned count = 0;
-
-    if (*rest && strcmp(rest, "checkpoints"))
-        return err_set(e, STATUS_USAGE, "info checkpoints is all there is");
-    for (const struct moment *m = &t->first.moment; m; m = m->later) {
-        const struct checkpoint *c = (const struct checkpoint *)m;
-        count++;
-        if (c->number)
-            gdb_put_text(out, "%c %llu: sync point %llu%s, rip %#llx\n", c == t->here ? '*' : ' ',
-                         (unsigned long long)c->number, (unsigned long long)c->mark.ordinal,
-                         c->mark.at_sync ? "" : " and some instructions",
-                         (unsigned long long)player_mark_regs(&c->mark)->rip);
-    }
-    gdb_put_text(out, "%u checkpoints with those made on the way, %.1f MiB\n", count,
-                 (double)t->history.bytes / 1048576);
-    return 0;
-}
-
 /* What the recording says about the sync points around here. */
 static int do_events(struct timeline *t, const char *rest, struct bytes *out, struct err *e)
 {
@@ -198,7 +210,8 @@ static const struct {
      do_seek},
     {"checkpoint", "remember this place", do_checkpoint},
     {"snapshot", "[NAME]: keep this place, a sync point, in the recording: REC@NAME", do_snapshot},
-    {"info", "checkpoints: those that were asked for", do_info},
+    {"info", "[checkpoints] | version | registers | mem: of the CPU that runs here",
+     gdb_monitor_info},
     {"events", "[COUNT]: what the recording has next", do_events},
     {"help", "this", do_help},
 };
