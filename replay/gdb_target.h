@@ -86,7 +86,7 @@ struct gdb_target_ops {
     int (*monitor)(struct gdb_target *t, const char *command, struct bytes *out, struct err *e);
 };
 
-#define GDB_WATCH_MAX 4096u
+#define GDB_WATCH_MAX (1u << 20)
 
 /* The first member of the engine's own structure. */
 struct gdb_target {

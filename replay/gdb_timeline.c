@@ -14,7 +14,8 @@
 /* A breakpoint of gdb's. */
 struct gdb_stop_point {
     struct breakpoint breakpoint; /* or, by its kind, */
-    struct watchpoint watchpoint;
+    unsigned len, pieces;         /* of what is watched: */
+    struct watchpoint *piece;     /* one for each page; owned */
     struct gdb_stop_point *next;
     enum gdb_breakpoint_kind kind;
 };
@@ -146,6 +147,44 @@ static bool is_watch(enum gdb_breakpoint_kind kind)
     return kind != GDB_SOFTWARE && kind != GDB_HARDWARE;
 }
 
+static bool is_hit(const struct gdb_stop_point *p)
+{
+    for (unsigned i = 0; i < p->pieces; i++)
+        if (p->piece[i].hit)
+            return true;
+    return p->breakpoint.hit;
+}
+
+static void free_point(struct gdb_stop_point *p)
+{
+    free(p->piece);
+    free(p);
+}
+
+/* Page by page. */
+static int watch(struct breakpoints *set, struct gdb_stop_point *p, struct err *e)
+{
+    const uint64_t va = p->breakpoint.va, page = va & ~(uint64_t)(PAGE_BYTES - 1);
+    const unsigned pages = (unsigned)((va + p->len - 1 - page) / PAGE_BYTES + 1);
+
+    p->piece = calloc(pages, sizeof *p->piece);
+    if (!p->piece)
+        return err_set(e, STATUS_ERROR, "out of memory");
+    for (uint64_t at = va; p->pieces < pages; p->pieces++) {
+        const uint64_t in_page = PAGE_BYTES - (at & (PAGE_BYTES - 1)), left = va + p->len - at;
+        struct watchpoint *w = &p->piece[p->pieces];
+        *w = (struct watchpoint){.va = at, .len = (unsigned)(left < in_page ? left : in_page)};
+        if (breakpoints_watch(set, w, e) < 0)
+            break;
+        at += w->len;
+    }
+    if (p->pieces == pages)
+        return 0;
+    while (p->pieces)
+        breakpoints_unwatch(set, &p->piece[--p->pieces]);
+    return -1;
+}
+
 static int put_in_place(struct gdb_timeline *g, struct gdb_stop_point *p, struct err *e)
 {
     struct breakpoints *set = &g->timeline->player->stops;
@@ -154,7 +193,7 @@ static int put_in_place(struct gdb_timeline *g, struct gdb_stop_point *p, struct
         return breakpoints_add(set, &p->breakpoint, e);
     if (p->kind != GDB_WATCH_WRITE)
         return err_set(e, STATUS_ERROR, "reads cannot be watched, only what changes memory");
-    return breakpoints_watch(set, &p->watchpoint, e);
+    return watch(set, p, e);
 }
 
 static int insert(struct gdb_target *t, enum gdb_breakpoint_kind kind, uint64_t va, unsigned len,
@@ -174,9 +213,9 @@ static int insert(struct gdb_target *t, enum gdb_breakpoint_kind kind, uint64_t 
     if (va >> 63 || !linux)
         p->breakpoint.cpl = 0;
     p->breakpoint.any_cpl = !linux;
-    p->watchpoint = (struct watchpoint){.va = va, .len = len};
+    p->len = len;
     if (put_in_place(g, p, e) < 0) {
-        free(p);
+        free_point(p);
         return -1;
     }
     p->next = g->points;
@@ -190,11 +229,11 @@ static void take_away(struct gdb_timeline *g, struct gdb_stop_point **at)
     struct gdb_stop_point *p = *at;
 
     *at = p->next;
-    if (is_watch(p->kind))
-        breakpoints_unwatch(set, &p->watchpoint);
-    else
+    if (!is_watch(p->kind))
         breakpoints_remove(set, &p->breakpoint);
-    free(p);
+    while (p->pieces)
+        breakpoints_unwatch(set, &p->piece[--p->pieces]);
+    free_point(p);
 }
 
 static int remove_point(struct gdb_target *t, enum gdb_breakpoint_kind kind, uint64_t va,
@@ -204,8 +243,7 @@ static int remove_point(struct gdb_target *t, enum gdb_breakpoint_kind kind, uin
 
     for (struct gdb_stop_point **at = &g->points; *at; at = &(*at)->next) {
         const struct gdb_stop_point *p = *at;
-        if (p->kind != kind || p->breakpoint.va != va ||
-            (is_watch(kind) && p->watchpoint.len != len))
+        if (p->kind != kind || p->breakpoint.va != va || (is_watch(kind) && p->len != len))
             continue;
         take_away(g, at);
         return 0;
@@ -265,12 +303,13 @@ static int resume(struct gdb_target *t, unsigned cpu, enum gdb_resume how, struc
     case TIMELINE_BREAKPOINT:
         stop->reason = GDB_STOP_BREAKPOINT;
         for (const struct gdb_stop_point *p = g->points; p; p = p->next) {
-            if (!is_watch(p->kind) ? p->breakpoint.hit : p->watchpoint.hit)
-                stop->watch_kind = p->kind;
-            if (!is_watch(p->kind) || !p->watchpoint.hit)
+            if (!is_hit(p))
+                continue;
+            stop->watch_kind = p->kind;
+            if (!is_watch(p->kind))
                 continue;
             stop->reason = GDB_STOP_WATCH;
-            stop->watch_va = p->watchpoint.va;
+            stop->watch_va = p->breakpoint.va;
             break;
         }
         return 0;

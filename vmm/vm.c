@@ -67,17 +67,17 @@ static int set_low_slots(struct vm *vm, bool there, struct err *e)
     uint64_t at = 0;
     int rc = 0;
 
-    for (unsigned i = 0; i <= vm->protected_pages && rc == 0; i++) {
-        const uint64_t end = i < vm->protected_pages ? vm->protected_page[i] : vm->memory.low_size;
+    for (unsigned i = 0; i <= vm->stretches && rc == 0; i++) {
+        const uint64_t end = i < vm->stretches ? vm->stretch[i].gpa : vm->memory.low_size;
         if (end > at)
             rc = set_slot(vm, i ? SLOT_PIECES + 2 * i - 1 : SLOT_LOW, at, there ? end - at : 0,
                           host + at, log_flag(vm), e);
         at = end;
-        if (i == vm->protected_pages || rc < 0)
+        if (i == vm->stretches || rc < 0)
             break;
-        rc = set_slot(vm, SLOT_PIECES + 2 * i, at, there ? PAGE_BYTES : 0, host + at,
+        rc = set_slot(vm, SLOT_PIECES + 2 * i, at, there ? vm->stretch[i].size : 0, host + at,
                       KVM_MEM_READONLY, e);
-        at += PAGE_BYTES;
+        at += vm->stretch[i].size;
     }
     return rc;
 }
@@ -97,15 +97,32 @@ int vm_log_writes(struct vm *vm, bool on, struct err *e)
     return set_low_slots(vm, true, e) < 0 ? -1 : set_high_slot(vm, e);
 }
 
+static bool begins_stretch(const uint64_t *pages, unsigned i)
+{
+    return i == 0 || pages[i] != pages[i - 1] + PAGE_BYTES;
+}
+
+unsigned vm_stretches(const uint64_t *pages, unsigned count)
+{
+    unsigned stretches = 0;
+
+    for (unsigned i = 0; i < count; i++)
+        stretches += begins_stretch(pages, i);
+    return stretches;
+}
+
 int vm_protect(struct vm *vm, const uint64_t *pages, unsigned count, struct err *e)
 {
-    assert(count <= VM_PROTECTED_MAX);
+    assert(vm_stretches(pages, count) <= VM_STRETCHES_MAX);
     if (set_low_slots(vm, false, e) < 0)
         return -1;
-    vm->protected_pages = count;
+    vm->stretches = 0;
     for (unsigned i = 0; i < count; i++) {
         assert(pages[i] < vm->memory.low_size && (!i || pages[i] > pages[i - 1]));
-        vm->protected_page[i] = pages[i];
+        if (begins_stretch(pages, i))
+            vm->stretch[vm->stretches++].gpa = pages[i];
+        vm->stretch[vm->stretches - 1].size =
+            pages[i] + PAGE_BYTES - vm->stretch[vm->stretches - 1].gpa;
     }
     return set_low_slots(vm, true, e);
 }
@@ -151,12 +168,12 @@ static int collect(struct vm *vm, bool clear, uint64_t *bitmap, struct err *e)
     uint64_t at = 0;
     int rc = slot_bitmap ? 0 : err_set(e, STATUS_ERROR, "out of memory");
 
-    for (unsigned i = 0; i <= vm->protected_pages && rc == 0; i++) {
-        const uint64_t end = i < vm->protected_pages ? vm->protected_page[i] : m->low_size;
+    for (unsigned i = 0; i <= vm->stretches && rc == 0; i++) {
+        const uint64_t end = i < vm->stretches ? vm->stretch[i].gpa : m->low_size;
         const unsigned slot = i ? SLOT_PIECES + 2 * i - 1 : SLOT_LOW;
         if (end > at)
             rc = collect_slot(vm, slot, at, end - at, clear, slot_bitmap, bitmap, e);
-        at = end + PAGE_BYTES;
+        at = end + (i < vm->stretches ? vm->stretch[i].size : 0);
     }
     if (rc == 0 && m->high_size)
         rc = collect_slot(vm, SLOT_HIGH, m->low_size, m->high_size, clear, slot_bitmap, bitmap, e);

@@ -4,7 +4,9 @@
 #include "base/err.h"
 #include "mmu/memory.h"
 
-#define VM_PROTECTED_MAX 4u
+/* Pages that may be protected, and stretches of such pages: each is a memory slot. */
+#define VM_PROTECTED_MAX 4096u
+#define VM_STRETCHES_MAX 128u
 #define MAX_VCPUS        8u
 
 struct vcpu;
@@ -23,10 +25,12 @@ struct vm {
      * may use; else NULL. */
     struct vm *whole;
     struct ownership *ownership;
-    uint8_t *mapping;                          /* memory as the guest uses it */
-    struct vcpu *vcpu[MAX_VCPUS];              /* by index, also of views; NULL: there is none */
-    uint64_t protected_page[VM_PROTECTED_MAX]; /* GPAs, ascending; see vm_protect() */
-    unsigned protected_pages;
+    uint8_t *mapping;             /* memory as the guest uses it */
+    struct vcpu *vcpu[MAX_VCPUS]; /* by index, also of views; NULL: there is none */
+    struct {
+        uint64_t gpa, size;
+    } stretch[VM_STRETCHES_MAX]; /* of protected pages, ascending; see vm_protect() */
+    unsigned stretches;
     bool logs_writes;
     bool reads_writes;       /* vm_read_writes() works */
     struct annex *annex;     /* vmm/annex.h; NULL until it is needed */
@@ -60,11 +64,13 @@ int vm_collect_writes(struct vm *vm, uint64_t *bitmap, struct err *e);
 /* The same, but the next call adds them again; where vm->reads_writes says that KVM can. */
 int vm_read_writes(struct vm *vm, uint64_t *bitmap, struct err *e);
 /*
- * Have the guest's writes to these pages (GPAs in low memory, ascending, at most VM_PROTECTED_MAX)
- * exit as EXIT_MMIO_WRITE, undone: see vcpu_do_write(). None: no longer. Takes some ms. What was
- * logged of writes is to be collected before.
+ * Have the guest's writes to these pages (GPAs in low memory, ascending) exit as EXIT_MMIO_WRITE,
+ * undone: see vcpu_do_write(). None: no longer. They lie in no more than VM_STRETCHES_MAX
+ * stretches. Takes some ms. What was logged of writes is to be collected before.
  */
 int vm_protect(struct vm *vm, const uint64_t *pages, unsigned count, struct err *e);
+/* In how many stretches pages lie that are next to each other. */
+unsigned vm_stretches(const uint64_t *pages, unsigned count);
 static inline size_t vm_bitmap_words(const struct vm *vm)
 {
     return bitmap_words(vm->memory.size / PAGE_BYTES);

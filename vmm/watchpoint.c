@@ -68,19 +68,27 @@ int breakpoints_watch(struct breakpoints *set, struct watchpoint *w, struct err 
     struct translation t;
 
     vcpu_get_sregs(set->vcpu, &sregs);
-    if (!walk(&vm->memory, sregs.cr3, w->va, &t) || !guest_memory_at(&vm->memory, t.gpa, w->len) ||
-        t.gpa >= vm->memory.low_size || !w->len || (t.gpa & (PAGE_BYTES - 1)) + w->len > PAGE_BYTES)
+    assert(w->len && (w->va & (PAGE_BYTES - 1)) + w->len <= PAGE_BYTES);
+    if (!walk(&vm->memory, sregs.cr3, w->va, &t) || !guest_memory_at(&vm->memory, t.gpa, w->len))
+        return err_set(e, STATUS_ERROR, "%#llx cannot be watched: no memory is mapped there now",
+                       (unsigned long long)w->va);
+    if (t.gpa >= vm->memory.low_size)
         return err_set(e, STATUS_ERROR,
-                       "%#llx cannot be watched: no memory is mapped there now, or it reaches into "
-                       "the next page",
+                       "%#llx cannot be watched: only what lies in the first 3 GiB of memory can",
                        (unsigned long long)w->va);
     w->gpa = t.gpa;
     w->next = set->watched;
     set->watched = w;
-    if (breakpoints_rest(set, e) < 0 || pages_of(set, pages) > VM_PROTECTED_MAX) {
+    if (breakpoints_rest(set, e) < 0) {
         set->watched = w->next;
-        return err_set(e, STATUS_ERROR, "memory in more than %u pages cannot be watched",
-                       VM_PROTECTED_MAX);
+        return -1;
+    }
+    const unsigned count = pages_of(set, pages);
+    if (count > VM_PROTECTED_MAX || vm_stretches(pages, count) > VM_STRETCHES_MAX) {
+        set->watched = w->next;
+        return err_set(e, STATUS_ERROR,
+                       "more than %u pages, or pages in more than %u places, cannot be watched",
+                       VM_PROTECTED_MAX, VM_STRETCHES_MAX);
     }
     return 0;
 }

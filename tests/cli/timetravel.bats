@@ -204,3 +204,41 @@ rep_changes() {
         [[ $output == *'No more reverse-execution history'* ]]
     done
 }
+
+@test "gdb asks what other stubs answer, is told why not, runs again, and watches across pages" {
+    local word
+    "$DITTO" run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf" >run.out 2>run.err </dev/null
+    serve c.ditto
+    local commands=('monitor foo' monitor 'monitor info version' 'monitor info registers' 'monitor info mem'
+        'set var ((unsigned long *)&shared)[1] = 1' 'monitor when' 'break store' continue 'monitor checkpoint' run
+        'monitor when' 'monitor info checkpoints' delete 'watch *(unsigned long *)((char *)&shared + 4092)')
+    # In more pages than a hand has fingers, and in many of them.
+    for word in 0x1000000 0x1010000 0x1020000 0x1030000 0x1040000 0x1050000; do
+        commands+=("watch *(long *)$word")
+    done
+    commands+=('watch *(char (*)[60000])0x1100ff0' continue continue 'x/i $pc' reverse-continue reverse-continue
+        'x/i $pc' kill)
+    local arguments=() command
+    for command in "${commands[@]}"; do
+        arguments+=(-ex "$command")
+    done
+    run bounded 250 gdb -nx -batch "$BUILD/guests/corrupt.elf" -ex "target extended-remote $address" \
+        "${arguments[@]}" </dev/null
+    echo "$output"
+    cat serve.err
+    [ "$status" = 0 ]
+    wait "$server"
+    [[ $output == *"no command 'foo'"*'when        where'*"$("$DITTO" version)"*'CR3=0000000000010000'* ]]
+    [[ $output == *'0000000000000000-0000000100000000 0000000100000000 -rwx'* ]]
+    [[ $output != *'Protocol error'* && $output != *'Remote connection closed'* ]]
+    # What gdb itself says, and with the next command why.
+    [[ $output == *'Cannot access memory'*'replay --gdb --diverge'*'sync point 0,'*' s after its start (20'* ]]
+    # Twice at the same first call, with the checkpoint of the first time.
+    [ "$(grep -c '^Breakpoint 1, .* in store ()' <<<"$output")" = 2 ]
+    [[ $output == *' 1: sync point '* ]]
+    # Slot 511's upper half and the word behind it.
+    [ "$(grep -c '^Old value' <<<"$output")" = 4 ]
+    [ "$(grep -m 1 '^Old value' <<<"$output" | sed 's/.*= //')" = \
+        "$(grep '^New value' <<<"$output" | tail -n 1 | sed 's/.*= //')" ]
+    [[ $output != *diverged* ]]
+}

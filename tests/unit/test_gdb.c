@@ -317,7 +317,7 @@ static void watchpoints(void **state)
     assert_reply(c, "Z4,402000,1", "OK");
     assert_string_equal(stop_of(c, "c"), "T05thread:1;awatch:402000;");
     assert_error(c, "Z2,402000,0", "cannot be watched");
-    assert_error(c, "Z2,402000,1001", "cannot be watched");
+    assert_error(c, "Z2,402000,100001", "cannot be watched");
     assert_error(c, "Z2,ffffffffffffffff,2", "cannot be watched");
     assert_reply(c, "Z2,ffffffffffffffff,1", "OK");
     client_close(c, NULL);
