@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -143,6 +144,19 @@ static int check_file_header(struct recording *r, struct err *e)
     return 0;
 }
 
+/* A lock of ours for a moment does no harm: the recorder has had its own from the start. */
+static bool has_recorder(const struct recording *r)
+{
+    if (r->complete)
+        return false;
+    if (getenv(RECORDING_IN_PROGRESS_VARIABLE))
+        return true;
+    if (flock(r->fd, LOCK_SH | LOCK_NB) < 0)
+        return errno == EWOULDBLOCK;
+    flock(r->fd, LOCK_UN);
+    return false;
+}
+
 static int open_recording(struct recording *r, struct err *e)
 {
     struct stat st;
@@ -159,6 +173,7 @@ static int open_recording(struct recording *r, struct err *e)
     r->size = (uint64_t)st.st_size;
     if (check_file_header(r, e) || block_table_build(r, e) || build_lists(r, e))
         return -1;
+    r->in_progress = has_recorder(r);
 
     /* The first block is META: block_table_build saw to that. */
     r->meta = calloc(1, (size_t)r->blocks[0].raw_len + 1);
@@ -210,6 +225,11 @@ const char *recording_path(const struct recording *r)
 uint64_t recording_file_size(const struct recording *r)
 {
     return r->size;
+}
+
+bool recording_in_progress(const struct recording *r)
+{
+    return r->in_progress;
 }
 
 bool recording_complete(const struct recording *r)

@@ -35,6 +35,11 @@ uint64_t recording_file_size(const struct recording *r);
 /* Whether the recorder finished by itself, and if so what it said; else NULL. */
 bool recording_complete(const struct recording *r);
 const struct end_record *recording_end(const struct recording *r);
+/* Whether it is not complete because its recorder was still at work when it was opened, which holds
+ * the file's lock. The emulated KVM host does not see locks; who starts it says so in this
+ * variable. */
+bool recording_in_progress(const struct recording *r);
+#define RECORDING_IN_PROGRESS_VARIABLE "DITTO_IN_PROGRESS"
 
 uint64_t recording_epochs(const struct recording *r);
 /* Chunks are numbered 1 to this; 0 is the page of zeroes. */

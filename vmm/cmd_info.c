@@ -62,6 +62,7 @@ static json_t *collect(const struct recording *r)
     json_object_set_new(j, "bytes", sizes);
     json_object_set_new(j, "file_bytes", json_integer((json_int_t)recording_file_size(r)));
     json_object_set_new(j, "complete", json_boolean(recording_complete(r)));
+    json_object_set_new(j, "in_progress", json_boolean(recording_in_progress(r)));
     const struct end_record *end = recording_end(r);
     if (end)
         json_object_set_new(j, "end", json_string(end->reason));
@@ -158,8 +159,9 @@ static void show(json_t *j, const char *path)
     text_print(stdout, "  kernel        %s\n", text_of(j, "boot", "kernel"));
     text_print(stdout, "  command line  %s\n", text_of(j, "boot", "command_line"));
     text_print(stdout, "  ended         %s\n",
-               json_is_true(json_object_get(j, "complete"))
-                   ? text_of(j, NULL, "end")
+               json_is_true(json_object_get(j, "complete")) ? text_of(j, NULL, "end")
+               : json_is_true(json_object_get(j, "in_progress"))
+                   ? "not yet: it is being recorded; what there is so far replays"
                    : "the recorder was killed; it replays to its last whole block");
     show_doubts(json_object_get(j, "unsure"));
     printf("  file          %lld bytes\n",

@@ -173,13 +173,17 @@ static int report(struct player *p, const struct replay_options *o, FILE *out)
         [PLAYER_STOPPED] = "stopped",
     };
 
+    const char *result = p->status == PLAYER_CUT && recording_in_progress(p->recording)
+                             ? "identical as far as it is recorded yet"
+                             : results[p->status];
+
     getrusage(RUSAGE_SELF, &usage);
     digest_format(&p->end, digest);
     if (o->json) {
         json_t *j =
-            json_pack("{s:s, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "result",
-                      results[p->status], "complete", p->status == PLAYER_ENDED, "seconds", seconds,
-                      "from", (json_int_t)(p->ordinal - p->stats.syncs), "syncs",
+            json_pack("{s:s, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "result", result,
+                      "complete", p->status == PLAYER_ENDED, "seconds", seconds, "from",
+                      (json_int_t)(p->ordinal - p->stats.syncs), "syncs",
                       (json_int_t)p->stats.syncs, "events", (json_int_t)p->stats.events, "landings",
                       (json_int_t)landings.landings, "landing_exits", (json_int_t)landings.exits,
                       "max_rss_kib", (json_int_t)usage.ru_maxrss, "digest", digest);
@@ -193,7 +197,7 @@ static int report(struct player *p, const struct replay_options *o, FILE *out)
         json_decref(j);
     } else if (p->status != PLAYER_DIVERGED) {
         text_print(out, "dittovm: %s: %s, %llu sync points, %llu forced points, in %.1f s",
-                   o->recording, results[p->status], (unsigned long long)p->stats.syncs,
+                   o->recording, result, (unsigned long long)p->stats.syncs,
                    (unsigned long long)landings.landings, seconds);
         if (p->status == PLAYER_ENDED)
             fprintf(out, "; the machine %s", end_reason_text(p->reason));

@@ -200,7 +200,7 @@ static bool redirected(const struct invocation *inv, const struct run_options *o
         return true;
     }
     if (o->record)
-        needs.write_paths[needs.write_path_count++] = o->recording;
+        needs.recording = needs.write_paths[needs.write_path_count++] = o->recording;
     if (o->write_through)
         needs.write_paths[needs.write_path_count++] = o->disk;
     return host_redirect(inv, &needs, status, e);

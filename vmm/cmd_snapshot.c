@@ -117,9 +117,9 @@ static int choose(struct snapshot_options *o, const struct recording *r, struct 
     if (o->place.name[0])
         return err_set(e, STATUS_USAGE, "snapshot: give a recording, without @%s", o->place.name);
     if (!recording_complete(r))
-        return err_set(e, STATUS_ERROR,
-                       "%s cannot be added to: its recorder was killed before it had finished",
-                       recording_path(r));
+        return err_set(e, STATUS_ERROR, "%s cannot be added to: %s", recording_path(r),
+                       recording_in_progress(r) ? "it is still being recorded"
+                                                : "its recorder was killed before it had finished");
     if (access(recording_path(r), W_OK) < 0)
         return err_set(e, STATUS_ERROR, "%s may not be written to; make a copy", recording_path(r));
     if (recording_last_sync(r, &last, e) < 0 || snapshot_list_load(&list, r, e) < 0)

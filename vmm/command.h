@@ -38,7 +38,9 @@ struct host_needs {
     uint64_t guest_memory;      /* bytes */
     const char *write_paths[4]; /* files to be made or changed: their directories become writable */
     unsigned write_path_count;
-    const char *gdb; /* where gdb is waited for (replay/gdb_listen.h); NULL: nowhere */
+    const char *recording; /* to be made; NULL: none */
+    bool in_progress;      /* one that is read is still being recorded */
+    const char *gdb;       /* where gdb is waited for (replay/gdb_listen.h); NULL: nowhere */
 };
 
 /*

@@ -1,14 +1,21 @@
 #include "vmm/command.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "config.h"
 #include "replay/gdb_listen.h"
+#include "replay/reader.h"
 #include "vmm/doctor.h"
 #include "vmm/emulated.h"
 
@@ -78,6 +85,45 @@ static int listen_for_gdb(struct gdb_listener *l, const char *where,
     return 0;
 }
 
+/*
+ * Locks do not come out of the emulated host, so the recording's is held here, from when the file
+ * is there until this process ends.
+ */
+#define LOOK_US 50000
+
+static void *lock_when_there(void *path)
+{
+    int fd;
+
+    while ((fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0)
+        usleep(LOOK_US);
+    flock(fd, LOCK_EX); /* somebody may be looking at it just now */
+    return NULL;
+}
+
+static int hold_lock(const char *path, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    pthread_t thread;
+    sigset_t all, old;
+
+    if (fd >= 0) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+            return 0;
+        close(fd);
+        return err_set(e, STATUS_ERROR, "%s is being written by another recorder; give another -o",
+                       path);
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int error = pthread_create(&thread, NULL, lock_when_there, (void *)(uintptr_t)path);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (error)
+        return err_set(e, STATUS_ERROR, "cannot start a thread: %s", strerror(error));
+    pthread_detach(thread);
+    return 0;
+}
+
 static int run_emulated(const struct invocation *inv, const struct host_needs *needs, struct err *e)
 {
     char dirs[4][PATH_MAX];
@@ -102,6 +148,12 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
     if (emulated_available(options.datadir, e) < 0 ||
         (needs->gdb && listen_for_gdb(&listener, needs->gdb, &options, e) < 0))
         return -1;
+    if (needs->in_progress)
+        setenv(RECORDING_IN_PROGRESS_VARIABLE, "1", 1);
+    if (needs->recording && hold_lock(needs->recording, e) < 0) {
+        gdb_listener_close(&listener);
+        return -1;
+    }
     fprintf(stderr, "dittovm: running in the emulated KVM host (%s)\n",
             inv->host == HOST_EMULATED ? "as asked for" : "this CPU offers no VMX or SVM");
     inv->argv[0] = (char *)inv->self;

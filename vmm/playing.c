@@ -57,7 +57,10 @@ int playing_needs(const struct snapshot_place *place, uint64_t until, struct hos
     if (!recording)
         return -1;
     json_t *description = description_load(recording, e);
-    *needs = (struct host_needs){.guest_memory = description_memory(description)};
+    *needs = (struct host_needs){
+        .guest_memory = description_memory(description),
+        .in_progress = recording_in_progress(recording),
+    };
     int rc = description && guest_memory_check_host(needs->guest_memory, e) == 0
                  ? check_place(recording, place->name, until, e)
                  : -1;

@@ -142,7 +142,7 @@ from_snapshot() {
     [ "$(grep -c '^ok.* a snapshot, and played to' travel.out)" = "$count" ]
 }
 
-@test "a recorder that is killed leaves its snapshots" {
+@test "a recorder at work says so, and one that is killed leaves its snapshots" {
     "$DITTO" run --quiet --memory 32M -o c.ditto --checkpoint-every 1 \
         --kernel "$BUILD/guests/count-user.elf" --append ticks=100000 >/dev/null 2>&1 </dev/null 3>&- &
     running=$!
@@ -150,6 +150,13 @@ from_snapshot() {
         sleep 0.2
         "$DITTO" info c.ditto 2>&1 | grep -q '^    2 ' && break
     done
+    # While it is at work nobody says that it was killed.
+    ditto 0 info c.ditto
+    [[ $output == *'not yet: it is being recorded'* ]]
+    ditto 0 verify c.ditto
+    [[ $output == *'identical as far as it is recorded yet'* ]]
+    ditto 1 snapshot c.ditto
+    one_error 'it is still being recorded'
     kill -KILL $running
     wait $running || true
     ditto 0 info c.ditto

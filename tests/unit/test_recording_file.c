@@ -299,9 +299,15 @@ static void test_abort_keeps_epochs(void **state)
     struct recording *r = NULL;
     for (int i = 0; i < 5000 && !(r = recording_open(path, &e)); i++)
         usleep(1000);
+    assert_non_null(r);
+    assert_true(recording_in_progress(r));
     recording_close(r);
     put_content(w, 0, 1000000);
     writer_abort(w);
+    r = recording_open(path, &e);
+    assert_non_null(r);
+    assert_false(recording_in_progress(r));
+    recording_close(r);
     assert_int_equal(check(path, 1, &epochs, &complete, &e), 0);
     assert_int_equal(epochs, 1);
     assert_false(complete);
