@@ -78,7 +78,7 @@ logical_volume() {
 # make_layout NAME: puts it beside the other images.
 make_layout() {
     local name=$1 lv_first apart='' fstab='/dev/vda2 / auto defaults 0 1'
-    disk=$work/$name
+    disk=$work/disk
     rm -f "$disk"
     truncate -s ${size_mib}M "$disk"
     case $name in

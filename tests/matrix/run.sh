@@ -1,6 +1,6 @@
 #!/bin/bash
 # run.sh [--table]: the matrix of guests (rows): records each row RECORDINGS times (default 3) and verifies each
-# recording, then prints a table of all results. Exit status 1 when one is not as it should be: its recording is
+# recording, then prints a table of their results. Exit status 1 when one is not as it should be: its recording is
 # in build/failed, its messages in build/matrix/reports. ONLY names rows (shell patterns, as 'script-*'; with
 # /CPUS, as 'script-sid/2').
 #
@@ -160,6 +160,7 @@ table() {
         version=${version##*/vmlinuz-}
         [ -e "$MATRIX/$image.boot/vmlinuz-$version" ] || version=$kernel
         for cpus in ${cpu_list//,/ }; do
+            wanted "$cpus" || continue
             awk -F'\t' -v row="$row" -v cpus="$cpus" -v identity="$identity" -v about="$image | $version | $cpus | $memory | $workload" '
                 $2 == row && $3 == cpus && $4 == identity {
                     if ($1 != commit)
