@@ -68,7 +68,7 @@ static void show_place(const struct player *p, const char *label, const struct s
     char code[128], what[96], where[160];
 
     vcpu_get_sregs((struct vcpu *)&p->cpu->vcpu, &sregs);
-    insn_format(m, sregs.cr3, rip, code, sizeof code);
+    insn_format(m, &sregs, rip, code, sizeof code);
     sync_point_format(sync, what, sizeof what);
     symbolize(p->recording, rip, where, sizeof where);
     fprintf(out, "  %-9s %s at rip %#llx%s%s%s: %s\n", label, what, (unsigned long long)rip,
@@ -204,6 +204,26 @@ static void show_passes(const struct divergence *d, FILE *out)
     show_nearest(d, out);
 }
 
+static void show_bytes(const char *what, const uint8_t *bytes, unsigned len, FILE *out)
+{
+    fprintf(out, "%s", what);
+    for (unsigned i = 0; i < len; i++)
+        fprintf(out, " %02x", bytes[i]);
+}
+
+/* What code a forced point had, where this is not what is there now. */
+static void show_code(const struct divergence *d, FILE *out)
+{
+    if (d->code_len == d->code_here_len && !memcmp(d->code, d->code_here, d->code_len))
+        return;
+    show_bytes("  code      recorded", d->code, d->code_len, out);
+    if (d->code_here_len)
+        show_bytes(", here", d->code_here, d->code_here_len, out);
+    else
+        fprintf(out, ", here there is no memory");
+    fputc('\n', out);
+}
+
 void divergence_report(const struct player *p, FILE *out)
 {
     const struct divergence *d = &p->divergence;
@@ -227,6 +247,17 @@ void divergence_report(const struct player *p, FILE *out)
         show_place(p, "expected", &d->expected, out);
         show_place(p, "got", &d->got, out);
         show_passes(d, out);
+        show_code(d, out);
+        show_cause(p, out);
+        break;
+    case DIVERGED_CODE:
+        fprintf(out,
+                "dittovm: the replay diverged before sync point %llu: a forced point cannot be "
+                "looked for, as other code is there at the sync point before, and writes to it "
+                "cannot be followed\n",
+                (unsigned long long)d->ordinal);
+        show_place(p, "expected", &d->expected, out);
+        show_code(d, out);
         show_cause(p, out);
         break;
     case DIVERGED_DIGEST:

@@ -143,6 +143,28 @@ static enum clock_landing find_landmark(struct player *p, const struct landmark 
     return ops->land(clock, &place, exit, &p->interrupted, e);
 }
 
+/* The point cannot be reached; exit: what came instead, or NULL. */
+static void lost(struct player *p, const struct landmark *l, enum divergence_kind kind,
+                 const struct vcpu_exit *exit)
+{
+    struct divergence *d = &p->divergence;
+    const uint8_t *code = guest_memory_at(&p->vm.memory, l->gpa, l->code_len);
+
+    p->status = PLAYER_DIVERGED;
+    d->kind = kind;
+    d->ordinal = p->ordinal + 1;
+    d->expected = (struct sync_point){.kind = EXIT_FORCED};
+    memcpy(d->expected.regs, l->regs, sizeof l->regs);
+    d->passes = p->cpu->clock.stats.passes;
+    d->code_len = l->code_len;
+    memcpy(d->code, l->code, l->code_len);
+    d->code_here_len = code ? l->code_len : 0;
+    if (code)
+        memcpy(d->code_here, code, l->code_len);
+    if (exit)
+        sync_point_of(&p->cpu->vcpu, exit, (uint8_t)p->outputs, &d->got);
+}
+
 int player_land(struct player *p, const struct landmark *landmark, struct err *e)
 {
     struct vcpu_exit exit;
@@ -162,13 +184,10 @@ int player_land(struct player *p, const struct landmark *landmark, struct err *e
         landing_log_add(&p->landings, &cost);
         return 1;
     case LAND_MISSED:
-        p->status = PLAYER_DIVERGED;
-        p->divergence.kind = DIVERGED_MISSED;
-        p->divergence.ordinal = p->ordinal + 1;
-        p->divergence.expected = (struct sync_point){.kind = EXIT_FORCED};
-        memcpy(p->divergence.expected.regs, landmark->regs, sizeof landmark->regs);
-        p->divergence.passes = p->cpu->clock.stats.passes;
-        sync_point_of(&p->cpu->vcpu, &exit, (uint8_t)p->outputs, &p->divergence.got);
+        lost(p, landmark, DIVERGED_MISSED, &exit);
+        return 0;
+    case LAND_CHANGED:
+        lost(p, landmark, DIVERGED_CODE, NULL);
         return 0;
     case LAND_STOPPED:
         p->interrupted = false;

@@ -35,6 +35,7 @@ enum player_status {
 enum divergence_kind {
     DIVERGED_SYNC,   /* another exit, other registers or other outputs */
     DIVERGED_MISSED, /* a forced point was not passed before the next sync point */
+    DIVERGED_CODE,   /* one cannot be looked for: other code is there, and nothing was run */
     DIVERGED_DIGEST, /* memory or CPU state differs at a digest */
 };
 
@@ -49,6 +50,9 @@ struct divergence {
     struct state_digest digest_expected, digest_got;
     bool digest_cpu_only;         /* no memory digest was taken */
     struct landing_passes passes; /* of a forced point that was missed */
+    /* Code at a forced point, in the recording and here. */
+    uint8_t code[LANDMARK_CODE], code_here[LANDMARK_CODE];
+    unsigned code_len, code_here_len; /* 0: there is no memory */
 };
 
 struct player_stats {

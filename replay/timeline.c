@@ -223,7 +223,7 @@ struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err 
         struct translation to;
         vcpu_get_sregs(&p->cpu->vcpu, &sregs);
         fingerprint_take(&p->cpu->vcpu, p->cpu->vcpu.regs, &sregs, &c->here);
-        if (walk(&p->vm.memory, sregs.cr3, p->cpu->vcpu.regs->rip, &to))
+        if (walk(&p->vm.memory, sregs.cr3, linear_rip(p->cpu->vcpu.regs->rip, &sregs.cs), &to))
             c->here.gpa = to.gpa;
     }
     /* The next one is nearer now, by steps that are known only if these were steps. */

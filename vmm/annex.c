@@ -236,11 +236,13 @@ static void copy_idt(struct annex *annex, struct vcpu *vcpu, bool always)
     memcpy(annex->idt, now, sizeof now);
     memcpy(ours, now, sizeof now);
     for (unsigned vector = 0; vector < VECTORS; vector++)
-        if ((int)vector != annex->except)
-            gate_redirect(ours + vector * GATE_BYTES, annex->base + ANNEX_HLTS + vector);
+        if ((int)vector != annex->except || annex->handler)
+            gate_redirect(ours + vector * GATE_BYTES, (int)vector == annex->except
+                                                          ? annex->handler
+                                                          : annex->base + ANNEX_HLTS + vector);
 }
 
-void annex_trap_vectors(struct annex *annex, struct vcpu *vcpu, int except)
+void annex_trap_vectors(struct annex *annex, struct vcpu *vcpu, int except, uint64_t handler)
 {
     struct kvm_sregs sregs;
 
@@ -248,6 +250,7 @@ void annex_trap_vectors(struct annex *annex, struct vcpu *vcpu, int except)
     vcpu_get_sregs(vcpu, &sregs);
     annex->idtr = sregs.idt;
     annex->except = except;
+    annex->handler = handler;
     memset(annex->pages + ANNEX_HLTS, HLT, VECTORS);
     copy_idt(annex, vcpu, true);
     struct kvm_dtable own = {.base = annex->base + ANNEX_IDT, .limit = sregs.idt.limit};

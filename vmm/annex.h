@@ -13,6 +13,7 @@
  *   offset
  *        0   an interrupt descriptor table: the guest's, with each gate leading to
  *     4096   256 HLT bytes, one a vector
+ *     8192   the handler of #GP (vmm/trace_handler.c), its words at 16384
  *   184320   the trace (vmm/trace.h); user code may use it
  *
  * The trace is not next to the others for the emulated host's sake: QEMU's TLB has one entry for
@@ -22,6 +23,9 @@
 #define ANNEX_HLTS  4096u
 #define ANNEX_TRACE (45u * 4096u)
 #define ANNEX_BYTES (2u << 20)
+/* Far apart for the same reason for which words and code of the trace are. */
+#define ANNEX_HANDLER       8192u
+#define ANNEX_HANDLER_WORDS 16384u
 
 struct annex {
     uint64_t gpa;    /* where it lies; 0: nowhere, the guest has been at each place */
@@ -32,7 +36,8 @@ struct annex {
     uint64_t base;              /* the same: where it is mapped */
     bool user;
     bool trapping;     /* the table is in use */
-    int except;        /* the vector that is left to the guest, or -1 */
+    int except;        /* the vector that is left to the guest or to `handler`, or -1 */
+    uint64_t handler;  /* 0: the guest's */
     uint8_t idt[4096]; /* the guest's own, as it was copied */
     struct kvm_dtable idtr;
 };
@@ -62,9 +67,10 @@ void annex_close(struct annex *annex, struct vcpu *vcpu);
 /*
  * While it is open: let every exception, interrupt and INT n lead to an exit, EXIT_HLT, with the
  * frame pushed, before the guest's handler begins; `except` is a vector that goes on to the guest's
- * handler, or -1. Not a byte of the guest's changes. Ends with annex_close().
+ * handler, or to the one at `handler` if that is not 0, or -1. Not a byte of the guest's changes.
+ * Ends with annex_close().
  */
-void annex_trap_vectors(struct annex *annex, struct vcpu *vcpu, int except);
+void annex_trap_vectors(struct annex *annex, struct vcpu *vcpu, int except, uint64_t handler);
 /* Whether an exit is such a trap, and where the guest's handler begins. */
 bool annex_trapped(struct annex *annex, struct vcpu *vcpu, const struct vcpu_exit *exit,
                    uint64_t *handler);

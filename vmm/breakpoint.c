@@ -150,7 +150,7 @@ static struct breakpoint *find_hit(struct breakpoints *set, const struct vcpu_ex
 bool breakpoint_is_for(const struct breakpoint *b, const struct kvm_regs *regs,
                        const struct kvm_sregs *sregs)
 {
-    return b->va == regs->rip && (!b->cr3 || b->cr3 == sregs->cr3) &&
+    return b->va == linear_rip(regs->rip, &sregs->cs) && (!b->cr3 || b->cr3 == sregs->cr3) &&
            (b->any_cpl || b->cpl == sregs->ss.dpl);
 }
 

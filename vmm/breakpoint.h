@@ -85,12 +85,14 @@ struct breakpoint {
  * for the guest meanwhile, and what it writes there is done by us.
  */
 struct watchpoint {
-    uint64_t va; /* the user fills in: linear address, in low memory, within one page */
+    /* The user fills in, of low memory, within one page: */
+    uint64_t va;  /* linear address */
+    uint64_t gpa; /* 0: where va is mapped when it is set */
     unsigned len;
     bool hit; /* the last breakpoints_run() stopped because of it */
 
     struct watchpoint *next; /* inside */
-    uint64_t gpa, seen;      /* seen: digest of what was there last */
+    uint64_t seen;           /* digest of what was there last */
 };
 
 /* Those of one vCPU. */
@@ -142,6 +144,8 @@ enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *
 
 /* The same for watchpoints. -1: nothing is mapped there, or too many pages are watched. */
 int breakpoints_watch(struct breakpoints *set, struct watchpoint *w, struct err *e);
+/* Whether that memory can be: not where each vCPU owns its pages. */
+bool breakpoints_can_watch(const struct vcpu *vcpu, uint64_t gpa, unsigned len);
 void breakpoints_unwatch(struct breakpoints *set, struct watchpoint *w);
 /* Let the guest write everywhere again until the next run, to be stepped or looked after otherwise.
  */

@@ -199,7 +199,8 @@ enum breakpoint_stop breakpoints_leave(struct breakpoints *set, struct vcpu_exit
     struct insn insn;
 
     vcpu_get_sregs(vcpu, &sregs);
-    const bool known = insn_decode(&vcpu->vm->memory, sregs.cr3, vcpu->regs->rip, &insn);
+    const bool known = insn_decode(&vcpu->vm->memory, &sregs,
+                                   linear_rip(vcpu->regs->rip, &sregs.cs), &insn);
     const bool repeats = known && sregs.cs.l && repeat_is(&insn);
     if (known && !repeats && site_can_step(&vcpu->vm->memory, &insn, vcpu->regs, &sregs))
         return step_plainly(set, exit, e);

@@ -56,11 +56,11 @@ static bool register_is_hit(const struct breakpoints *set, const struct breakpoi
                             const struct vcpu_exit *exit, struct kvm_regs *regs,
                             struct kvm_sregs *sregs)
 {
-    if (exit->kind != EXIT_STEP || set->vcpu->regs->rip != b->va)
+    if (exit->kind != EXIT_STEP)
         return false;
     *regs = *set->vcpu->regs;
     vcpu_get_sregs(set->vcpu, sregs);
-    return true;
+    return linear_rip(regs->rip, &sregs->cs) == b->va;
 }
 
 const struct breakpoint_means breakpoint_register = {
@@ -118,8 +118,8 @@ static bool hlt_is_hit(const struct breakpoints *set, const struct breakpoint *b
     return exit->kind == EXIT_HLT &&
            gphook_breakpoint(set->vcpu, set->hook, exit, cpl, segments_known ? b->cs : NULL,
                              segments_known ? b->ss : NULL, regs, sregs) &&
-           !((regs->rip ^ b->gpa) & (PAGE_BYTES - 1)) &&
-           walk(&set->vcpu->vm->memory, sregs->cr3, regs->rip, &t) && t.gpa == b->gpa;
+           walk(&set->vcpu->vm->memory, sregs->cr3, linear_rip(regs->rip, &sregs->cs), &t) &&
+           t.gpa == b->gpa;
 }
 
 const struct breakpoint_means breakpoint_hlt = {

@@ -21,6 +21,8 @@ enum clock_landing {
     LAND_MISSED,  /* the guest reached a sync point first: *exit */
     LAND_STOPPED, /* *interrupted was set; the vCPU is nowhere in particular */
     LAND_BREAK,   /* at one of clock->breakpoints, on the way; land() goes on from there */
+    LAND_CHANGED, /* other code is at the place, and when it becomes the landmark's cannot be seen
+                   */
     LAND_FAILED,
 };
 

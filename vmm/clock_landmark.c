@@ -22,6 +22,9 @@
 #define CHOOSE_STEPS_WRITABLE 256
 /* How many instructions with memory operands it passes over in the hope of one without. */
 #define CHOOSE_MEMORY_STEPS 6
+/* How many other instructions for a jump, where passes are told apart at jumps only. A loop without
+ * one is so long that it has few passes. */
+#define CHOOSE_JUMP_STEPS 96
 /* How far a PAUSE may be, and how far apart two looks at the same waiting loop, in bytes of code.
  */
 #define NEAR_PAUSE 128
@@ -44,7 +47,7 @@
 /* ---- recording ---- */
 
 /* User code that user mode can write may have been written since the last sync point, where replay
- * sets its breakpoint. */
+ * sets its breakpoint: it would have to follow each write to that page (land_watching()). */
 static bool is_writable_code(const struct translation *t, const struct kvm_sregs *sregs)
 {
     return sregs->ss.dpl == 3 && t->writable;
@@ -60,10 +63,11 @@ static bool take(struct vcpu *vcpu, const struct clock_host *host, enum site_qua
     struct insn insn;
 
     vcpu_get_sregs(vcpu, &sregs);
-    if (!clock_can_stop(vcpu, host) || !insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) ||
+    if (!clock_can_stop(vcpu, host) ||
+        !insn_decode(m, &sregs, linear_rip(vcpu->regs->rip, &sregs.cs), &insn) ||
         !walk(m, sregs.cr3, insn.va, &t) || !guest_memory_at(m, t.gpa, 1) ||
         site_quality(m, &insn, vcpu->regs, &sregs) < least ||
-        (is_writable_code(&t, &sregs) && !host->hurry) ||
+        (is_writable_code(&t, &sregs) && !host->hurry && written_maybe(vcpu->vm, t.gpa)) ||
         !code_is_stable(&host->stable, insn.va, t.gpa, insn.bytes, insn.info.length))
         return false;
     memset(l, 0, sizeof *l);
@@ -74,6 +78,21 @@ static bool take(struct vcpu *vcpu, const struct clock_host *host, enum site_qua
     return true;
 }
 
+/* Code of 32 and 16 bits is not copied (vmm/trace.h): passes of its jumps alone can be told apart
+ * inside the guest. */
+static bool has_jumps_only(const struct kvm_sregs *sregs)
+{
+    return sregs->ss.dpl == 3 && !sregs->cs.l;
+}
+
+/* The quality that a place must have so many steps on; SITE_JUMP where jumps are waited for. */
+static enum site_quality quality_wanted(unsigned steps, unsigned jump_steps)
+{
+    return steps < jump_steps                         ? SITE_JUMP
+           : steps - jump_steps < CHOOSE_MEMORY_STEPS ? SITE_GOOD
+                                                      : SITE_MEMORY;
+}
+
 /* The vCPU's place, or one some steps on. */
 static enum clock_choice choose_near(struct clock *c, const struct clock_host *host,
                                      struct landmark *landmark, struct vcpu_exit *exit,
@@ -81,18 +100,21 @@ static enum clock_choice choose_near(struct clock *c, const struct clock_host *h
 {
     struct vcpu *vcpu = c->vcpu;
     const struct guest_memory *m = &vcpu->vm->memory;
-    unsigned limit = CHOOSE_STEPS;
+    unsigned limit = CHOOSE_STEPS, jump_steps = 0;
 
-    for (unsigned steps = 0; steps < limit; steps++) {
+    for (unsigned steps = 0; steps < limit + jump_steps; steps++) {
         struct kvm_sregs sregs;
         struct translation t;
         struct insn insn;
         vcpu_get_sregs(vcpu, &sregs);
+        if (!jump_steps && has_jumps_only(&sregs))
+            jump_steps = CHOOSE_JUMP_STEPS;
         if (!clock_can_stop(vcpu, host) || (sregs.ss.dpl == 3 && !host->hook->rip))
             return CLOCK_LATER;
-        if (take(vcpu, host, steps < CHOOSE_MEMORY_STEPS ? SITE_GOOD : SITE_MEMORY, landmark))
+        if (take(vcpu, host, quality_wanted(steps, jump_steps), landmark))
             return CLOCK_CHOSEN;
-        if (!insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) || !walk(m, sregs.cr3, insn.va, &t))
+        if (!insn_decode(m, &sregs, linear_rip(vcpu->regs->rip, &sregs.cs), &insn) ||
+            !walk(m, sregs.cr3, insn.va, &t))
             return CLOCK_LATER;
         if (is_writable_code(&t, &sregs))
             limit = CHOOSE_STEPS_WRITABLE;
@@ -142,10 +164,14 @@ static bool still_in(const struct small_loop *loop, const struct kvm_regs *then,
 }
 
 /* Whether there is a PAUSE close by: the mark of a loop that waits for something (cpu_relax()). */
-static bool near_pause(struct vcpu *vcpu, uint64_t rip)
+static bool near_pause(struct vcpu *vcpu)
 {
     uint8_t code[2 * NEAR_PAUSE];
-    size_t n = insn_read(vcpu, rip - NEAR_PAUSE, code, sizeof code);
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    const uint64_t va = linear_rip(vcpu->regs->rip, &sregs.cs);
+    size_t n = insn_read(vcpu, va - NEAR_PAUSE, code, sizeof code);
 
     return memmem(code, n, "\xf3\x90", 2) != NULL;
 }
@@ -164,7 +190,7 @@ static bool is_waiting(struct vcpu *vcpu, const struct clock_host *host, struct 
     bool small = fingerprint_loop(vcpu, first.rip, &loop);
 
     *otherwise = CLOCK_LATER;
-    if (!small && !near_pause(vcpu, first.rip))
+    if (!small && !near_pause(vcpu))
         return false;
     for (unsigned look = 0; look < WAITING_LOOKS; look++) {
         host->kick_after(host->opaque, WAITING_NS);
@@ -323,20 +349,21 @@ static enum clock_choice choose_place(struct clock *c, const struct clock_host *
     enum clock_choice choice;
 
     written_look_away(vcpu->vm);
-    if (host->only_waiting && !near_pause(vcpu, vcpu->regs->rip))
+    if (host->only_waiting && !near_pause(vcpu))
         return CLOCK_LATER;
     if (host->quietly) {
-        choice = host->may_watch && !host->only_waiting && !near_pause(vcpu, vcpu->regs->rip)
+        choice = host->may_watch && !host->only_waiting && !near_pause(vcpu)
                      ? choose_watching(c, host, landmark, exit, e)
                      : CLOCK_LATER;
         return choice != CLOCK_LATER ? choice
                                      : choose_in_loop(c, host, false, &pointed, landmark, exit, e);
     }
-    if (host->may_watch && vcpu_cpl(vcpu) == 3) {
+    /* Code that steps itself would be in its kernel behind the moment, nearly always. */
+    if (host->may_watch && vcpu_cpl(vcpu) == 3 && !(vcpu->regs->rflags & RFLAGS_TF)) {
         choice = watch(c, host, &pointed, exit, e);
         if (choice == CLOCK_FAILED || choice == CLOCK_EXITED)
             return choice;
-        if (host->only_waiting && !near_pause(vcpu, vcpu->regs->rip))
+        if (host->only_waiting && !near_pause(vcpu))
             return CLOCK_LATER;
     }
     if (vcpu_cpl(vcpu) == 3 || host->hurry || is_waiting(vcpu, host, exit, &choice, e))
@@ -399,7 +426,7 @@ struct breakpoint landmark_breakpoint(const struct landmark *l,
                                       struct trace_condition conditions[TRACE_CONDITIONS])
 {
     return (struct breakpoint){
-        .va = l->regs[REGISTER_RIP],
+        .va = linear_rip(l->regs[REGISTER_RIP], &l->cs),
         .gpa = l->gpa,
         .cr3 = l->cr3,
         .cpl = l->cpl,
@@ -465,10 +492,44 @@ static int is_there_already(struct vcpu *vcpu, const struct landmark *l, struct 
     return sregs.ss.dpl == l->cpl && fingerprint_matches(vcpu, vcpu->regs, &sregs, l);
 }
 
-static enum clock_landing fail(struct err *e, const char *what)
+/* Whether that is all that the last run stopped at. */
+static bool only_watch_hit(const struct breakpoints *set, const struct watchpoint *own)
 {
-    err_set(e, STATUS_ERROR, "landing on a forced point failed: %s", what);
-    return LAND_FAILED;
+    for (const struct breakpoint *b = set->first; b; b = b->next)
+        if (b->hit)
+            return false;
+    for (const struct watchpoint *w = set->watched; w; w = w->next)
+        if (w->hit && w != own)
+            return false;
+    return own->hit;
+}
+
+/*
+ * The code at the place is written on the way there (a just-in-time compiler's, say): a breakpoint
+ * that is set before is gone then. So each write to its page is followed, through whichever mapping
+ * it comes, and the breakpoint set while the code is the landmark's.
+ */
+static enum breakpoint_stop run_watching(struct breakpoints *set, struct breakpoint *b,
+                                         const struct landmark *l, const uint8_t *site,
+                                         struct vcpu_exit *exit, struct err *e)
+{
+    struct watchpoint w = {.gpa = l->gpa, .len = 1};
+    enum breakpoint_stop stop;
+
+    if (breakpoints_watch(set, &w, e) < 0)
+        return BREAKPOINT_FAILED;
+    do {
+        const bool is_code = *site == l->code[0];
+        if (is_code && breakpoints_add(set, b, e) < 0) {
+            stop = BREAKPOINT_FAILED;
+            break;
+        }
+        stop = breakpoints_run(set, exit, e);
+        if (is_code)
+            breakpoints_remove(set, b);
+    } while (stop == BREAKPOINT_HIT && !b->hit && only_watch_hit(set, &w));
+    breakpoints_unwatch(set, &w);
+    return stop;
 }
 
 static enum clock_landing land(struct clock *c, const struct landmark *landmark,
@@ -490,22 +551,24 @@ static enum clock_landing land(struct clock *c, const struct landmark *landmark,
     b.opaque = &looked;
     c->stats.passes = (struct landing_passes){0};
     const uint8_t *site = guest_memory_at(&c->vcpu->vm->memory, landmark->gpa, 1);
-    if (!site)
-        return fail(e, "it lies outside memory");
-    if (*site != landmark->code[0])
-        return fail(e, "the code there is not the recording's");
+    const bool is_written = site && *site != landmark->code[0];
+    if (!site || (is_written && !breakpoints_can_watch(c->vcpu, landmark->gpa, 1)))
+        return LAND_CHANGED;
     c->stats.landings++;
     const int there = is_there_already(c->vcpu, landmark, e);
     if (there)
         return there < 0 ? LAND_FAILED : LANDED;
     breakpoints_init(&own, c->vcpu, c->hook);
     own.interrupted = interrupted;
-    if (breakpoints_add(set, &b, e) < 0)
-        return LAND_FAILED;
     c->stats.exits -= set->exits;
-    enum breakpoint_stop stop = breakpoints_run(set, exit, e);
+    enum breakpoint_stop stop = BREAKPOINT_FAILED;
+    if (is_written) {
+        stop = run_watching(set, &b, landmark, site, exit, e);
+    } else if (breakpoints_add(set, &b, e) == 0) {
+        stop = breakpoints_run(set, exit, e);
+        breakpoints_remove(set, &b);
+    }
     c->stats.exits += set->exits;
-    breakpoints_remove(set, &b);
     return stop == BREAKPOINT_HIT && !b.hit ? LAND_BREAK : landing_of[stop];
 }
 

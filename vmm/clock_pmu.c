@@ -61,7 +61,8 @@ static bool target_can_step(struct pmu_target *t)
     struct insn insn;
 
     vcpu_get_sregs(vcpu, &sregs);
-    return !vcpu_event_pending(vcpu) && insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn) &&
+    return !vcpu_event_pending(vcpu) &&
+           insn_decode(m, &sregs, linear_rip(vcpu->regs->rip, &sregs.cs), &insn) &&
            site_can_step(m, &insn, vcpu->regs, &sregs);
 }
 

@@ -152,6 +152,8 @@ static uint64_t next_instruction(const struct insn *insn)
         if (insn->operands[0].type != ZYDIS_OPERAND_TYPE_IMMEDIATE)
             return 0;
         target = after + (uint64_t)insn->operands[0].imm.value.s;
+        if (insn->info.machine_mode != ZYDIS_MACHINE_MODE_LONG_64)
+            target = (uint32_t)target;
         return insn->info.meta.category == ZYDIS_CATEGORY_UNCOND_BR || target < insn->va ? target
                                                                                          : after;
     case ZYDIS_CATEGORY_RET:
@@ -165,19 +167,19 @@ static uint64_t next_instruction(const struct insn *insn)
     }
 }
 
-bool fingerprint_loop(struct vcpu *vcpu, uint64_t rip, struct small_loop *loop)
+bool fingerprint_loop(struct vcpu *vcpu, uint64_t from, struct small_loop *loop)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
     struct kvm_sregs sregs;
     struct insn insn;
-    uint64_t va = rip;
+    uint64_t va = from;
 
     vcpu_get_sregs(vcpu, &sregs);
-    *loop = (struct small_loop){.low = rip, .high = rip};
+    *loop = (struct small_loop){.low = from, .high = from};
     for (unsigned n = 0; n < LOOK_AHEAD && va; n++, va = next_instruction(&insn)) {
-        if (n && va == rip)
+        if (n && va == from)
             return true;
-        if (!insn_decode(m, sregs.cr3, va, &insn))
+        if (!insn_decode(m, &sregs, va, &insn))
             return false;
         loop->low = va < loop->low ? va : loop->low;
         loop->high = va > loop->high ? va : loop->high;
@@ -189,12 +191,12 @@ bool fingerprint_loop(struct vcpu *vcpu, uint64_t rip, struct small_loop *loop)
 static void take_probes(const struct guest_memory *m, const struct kvm_regs *regs,
                         const struct kvm_sregs *sregs, struct landmark *l)
 {
-    uint64_t va = regs->rip;
+    uint64_t va = linear_rip(regs->rip, &sregs->cs);
     struct insn insn;
 
     l->probes = 0;
     for (unsigned n = 0; n < LOOK_AHEAD && va; n++, va = next_instruction(&insn)) {
-        if (!insn_decode(m, l->cr3, va, &insn))
+        if (!insn_decode(m, sregs, va, &insn))
             return;
         for (unsigned i = 0; i < insn.info.operand_count_visible; i++) {
             const ZydisDecodedOperand *op = &insn.operands[i];

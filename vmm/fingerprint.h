@@ -71,11 +71,11 @@ void fingerprint_undefined_flags(struct vcpu *vcpu, uint64_t rflags);
 
 /* A small loop of code. */
 struct small_loop {
-    uint64_t low, high; /* addresses of its first and last instruction */
+    uint64_t low, high; /* linear addresses of its first and last instruction */
     uint32_t written;   /* general registers it changes, bits in the order of struct kvm_regs */
 };
 
-/* Whether the code at rip is a small loop that comes back to it. */
-bool fingerprint_loop(struct vcpu *vcpu, uint64_t rip, struct small_loop *loop);
+/* Whether the code at a linear address is a small loop that comes back to it. */
+bool fingerprint_loop(struct vcpu *vcpu, uint64_t from, struct small_loop *loop);
 
 #endif

@@ -107,16 +107,18 @@ bool gphook_hit(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu
            !(frame->cs >> 16) && !(frame->ss >> 16) && (frame->rflags & 2);
 }
 
-/* What loading a selector loads from the GDT (AMD64 APM 2, sections 4.7 and 4.8); unusable when
- * there is nothing. */
+/* What loading a selector loads from the GDT or LDT (AMD64 APM 2, sections 4.7 and 4.8); unusable
+ * when there is nothing. */
 static struct kvm_segment segment_of(const struct guest_memory *m, const struct kvm_sregs *s,
                                      uint64_t selector)
 {
     struct kvm_segment segment = {.selector = (uint16_t)selector, .unusable = 1};
-    const uint64_t at = selector & 0xfff8;
+    const bool local = selector & 4;
+    const uint64_t at = selector & 0xfff8, limit = local ? s->ldt.limit : s->gdt.limit;
     uint64_t d;
 
-    if (!at || at + 7 > s->gdt.limit || walk_read(m, s->cr3, s->gdt.base + at, &d, 8) != 8)
+    if ((!at && !local) || (local && s->ldt.unusable) || at + 7 > limit ||
+        walk_read(m, s->cr3, (local ? s->ldt.base : s->gdt.base) + at, &d, 8) != 8)
         return segment;
     segment.base = (d >> 16 & 0xffffff) | (d >> 56) << 24;
     segment.limit = (uint32_t)((d & 0xffff) | (d >> 32 & 0xf0000));
@@ -161,7 +163,12 @@ bool gphook_breakpoint(struct vcpu *vcpu, const struct gp_hook *hook, const stru
 enum trap_kind gphook_classify(struct vcpu *vcpu, const struct exception_frame *frame)
 {
     uint8_t code[3] = {0};
-    size_t n = insn_read(vcpu, frame->rip, code, sizeof code);
+    struct kvm_sregs s;
+
+    vcpu_get_sregs(vcpu, &s);
+    const struct kvm_segment cs = segment_of(&vcpu->vm->memory, &s, frame->cs);
+    size_t n =
+        insn_read(vcpu, cs.unusable ? frame->rip : linear_rip(frame->rip, &cs), code, sizeof code);
 
     /* Where the guest itself wants RDTSC to fault, it does. */
     if (!(vcpu->owns_tsd && vcpu->guest_tsd) && n >= 2 && (frame->cs & 3) == 3 &&

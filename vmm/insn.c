@@ -15,47 +15,67 @@ size_t insn_read(struct vcpu *vcpu, uint64_t va, void *data, size_t len)
     return walk_read(&vcpu->vm->memory, sregs.cr3, va, data, len);
 }
 
-static ZydisDecoder the_decoder;
+enum code_width { CODE_64, CODE_32, CODE_16, CODE_WIDTHS };
 
-static void make_decoder(void)
+static ZydisDecoder decoders[CODE_WIDTHS];
+
+static void make_decoders(void)
 {
-    ZyanStatus status =
-        ZydisDecoderInit(&the_decoder, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
+    static const struct {
+        ZydisMachineMode mode;
+        ZydisStackWidth stack;
+    } of[CODE_WIDTHS] = {
+        [CODE_64] = {ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64},
+        [CODE_32] = {ZYDIS_MACHINE_MODE_LONG_COMPAT_32, ZYDIS_STACK_WIDTH_32},
+        [CODE_16] = {ZYDIS_MACHINE_MODE_LONG_COMPAT_16, ZYDIS_STACK_WIDTH_16},
+    };
 
-    assert(ZYAN_SUCCESS(status));
+    for (unsigned i = 0; i < CODE_WIDTHS; i++) {
+        ZyanStatus status = ZydisDecoderInit(&decoders[i], of[i].mode, of[i].stack);
+        assert(ZYAN_SUCCESS(status));
+    }
 }
 
-static const ZydisDecoder *decoder(void)
+static const ZydisDecoder *decoder(enum code_width width)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&once, make_decoder);
-    return &the_decoder;
+    pthread_once(&once, make_decoders);
+    return &decoders[width];
 }
 
-bool insn_decode_bytes(uint64_t va, const uint8_t *bytes, size_t len, struct insn *out)
+static bool decode(enum code_width width, uint64_t va, const uint8_t *bytes, size_t len,
+                   struct insn *out)
 {
     assert(len <= INSN_MAX);
     out->va = va;
     out->available = len;
     memcpy(out->bytes, bytes, len);
-    return len && ZYAN_SUCCESS(ZydisDecoderDecodeFull(decoder(), out->bytes, len, &out->info,
+    return len && ZYAN_SUCCESS(ZydisDecoderDecodeFull(decoder(width), out->bytes, len, &out->info,
                                                       out->operands));
 }
 
-bool insn_decode(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct insn *out)
+bool insn_decode_bytes(uint64_t va, const uint8_t *bytes, size_t len, struct insn *out)
 {
-    uint8_t bytes[INSN_MAX];
-
-    return insn_decode_bytes(va, bytes, walk_read(m, cr3, va, bytes, INSN_MAX), out);
+    return decode(CODE_64, va, bytes, len, out);
 }
 
-void insn_format(const struct guest_memory *m, uint64_t cr3, uint64_t va, char *text, size_t size)
+bool insn_decode(const struct guest_memory *m, const struct kvm_sregs *sregs, uint64_t va,
+                 struct insn *out)
+{
+    const enum code_width width = sregs->cs.l ? CODE_64 : sregs->cs.db ? CODE_32 : CODE_16;
+    uint8_t bytes[INSN_MAX];
+
+    return decode(width, va, bytes, walk_read(m, sregs->cr3, va, bytes, INSN_MAX), out);
+}
+
+void insn_format(const struct guest_memory *m, const struct kvm_sregs *sregs, uint64_t va,
+                 char *text, size_t size)
 {
     struct insn insn;
     ZydisFormatter formatter;
 
-    if (!insn_decode(m, cr3, va, &insn)) {
+    if (!insn_decode(m, sregs, va, &insn)) {
         snprintf(text, size, insn.available ? "(bad)" : "(unmapped)");
         return;
     }
@@ -116,6 +136,31 @@ bool insn_leaves(const struct insn *insn)
     }
 }
 
+bool insn_pushes(const ZydisDecodedOperand *op)
+{
+    return op->visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN &&
+           (op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) &&
+           ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, op->mem.base) ==
+               ZYDIS_REGISTER_RSP;
+}
+
+/* Outside 64-bit code all segments have one, and linear addresses have 32 bits. */
+static uint64_t add_base(const struct insn *insn, const struct kvm_sregs *sregs, ZydisRegister of,
+                         uint64_t at)
+{
+    const bool long_mode = insn->info.machine_mode == ZYDIS_MACHINE_MODE_LONG_64;
+    const struct kvm_segment *segment = of == ZYDIS_REGISTER_FS   ? &sregs->fs
+                                        : of == ZYDIS_REGISTER_GS ? &sregs->gs
+                                        : long_mode               ? NULL
+                                        : of == ZYDIS_REGISTER_CS ? &sregs->cs
+                                        : of == ZYDIS_REGISTER_SS ? &sregs->ss
+                                        : of == ZYDIS_REGISTER_ES ? &sregs->es
+                                                                  : &sregs->ds;
+
+    at += segment ? segment->base : 0;
+    return long_mode ? at : (uint32_t)at;
+}
+
 bool insn_address(const struct insn *insn, const ZydisDecodedOperand *op,
                   const struct kvm_regs *regs, const struct kvm_sregs *sregs, uint64_t *va)
 {
@@ -127,16 +172,12 @@ bool insn_address(const struct insn *insn, const ZydisDecodedOperand *op,
     else if (op->mem.base != ZYDIS_REGISTER_NONE)
         at += insn_register(regs, op->mem.base);
     if (op->mem.index != ZYDIS_REGISTER_NONE) {
-        if (ZydisRegisterGetClass(op->mem.index) != ZYDIS_REGCLASS_GPR64)
+        if (register_index(op->mem.index) < 0)
             return false;
         at += insn_register(regs, op->mem.index) * op->mem.scale;
     }
     if (insn->info.address_width != 64)
-        at = (uint32_t)at;
-    if (op->mem.segment == ZYDIS_REGISTER_FS)
-        at += sregs->fs.base;
-    else if (op->mem.segment == ZYDIS_REGISTER_GS)
-        at += sregs->gs.base;
-    *va = at;
+        at = insn->info.address_width == 32 ? (uint32_t)at : (uint16_t)at;
+    *va = add_base(insn, sregs, op->mem.segment, at);
     return true;
 }

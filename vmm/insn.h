@@ -24,16 +24,18 @@ struct insn {
 /* Read guest bytes at a virtual address under the vCPU's current page tables; returns how many. */
 size_t insn_read(struct vcpu *vcpu, uint64_t va, void *data, size_t len);
 
-/* Decode the instruction at va (64-bit mode) under page table root cr3. False: not mapped, or not
- * an instruction. */
-bool insn_decode(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct insn *out);
+/* Decode the instruction at linear address va, of code in sregs' code segment (64, 32 or 16 bits).
+ * False: not mapped, or not an instruction. */
+bool insn_decode(const struct guest_memory *m, const struct kvm_sregs *sregs, uint64_t va,
+                 struct insn *out);
 
-/* The same of up to INSN_MAX bytes that were read before. */
+/* The same of up to INSN_MAX bytes of 64-bit code that were read before. */
 bool insn_decode_bytes(uint64_t va, const uint8_t *bytes, size_t len, struct insn *out);
 
 /* Intel syntax of the instruction at va, for reports; "(bad)" or "(unmapped)" when there is none.
  */
-void insn_format(const struct guest_memory *m, uint64_t cr3, uint64_t va, char *text, size_t size);
+void insn_format(const struct guest_memory *m, const struct kvm_sregs *sregs, uint64_t va,
+                 char *text, size_t size);
 
 /*
  * General registers have two numberings: that of struct kvm_regs (RAX, RBX, RCX, ...) and that of
@@ -57,7 +59,10 @@ uint32_t insn_registers(const struct insn *insn, ZydisOperandActions actions);
  * system calls, virtualization. */
 bool insn_leaves(const struct insn *insn);
 
-/* The linear address of a memory operand; false when it needs a segment base we do not follow. */
+/* Whether it is what PUSH or CALL writes, below the address of its operand. */
+bool insn_pushes(const ZydisDecodedOperand *op);
+
+/* The linear address of a memory operand; false when it has none, or many. */
 bool insn_address(const struct insn *insn, const ZydisDecodedOperand *op,
                   const struct kvm_regs *regs, const struct kvm_sregs *sregs, uint64_t *va);
 

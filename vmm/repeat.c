@@ -34,7 +34,7 @@ static bool decode(struct vcpu *vcpu, const struct kvm_sregs *sregs, struct copy
     const struct kvm_regs *regs = vcpu->regs;
     struct insn insn;
 
-    if (!sregs->cs.l || !insn_decode(&vcpu->vm->memory, sregs->cr3, regs->rip, &insn) ||
+    if (!sregs->cs.l || !insn_decode(&vcpu->vm->memory, sregs, regs->rip, &insn) ||
         !repeat_is(&insn) || insn.info.meta.category != ZYDIS_CATEGORY_STRINGOP ||
         insn.info.address_width != 64 || insn.info.operand_count < 2)
         return false;
@@ -159,7 +159,7 @@ bool repeat_has_written(struct vcpu *vcpu, uint64_t gpa)
     uint64_t to;
 
     vcpu_get_sregs(vcpu, &sregs);
-    if (!sregs.cs.l || !insn_decode(&vcpu->vm->memory, sregs.cr3, vcpu->regs->rip, &insn) ||
+    if (!sregs.cs.l || !insn_decode(&vcpu->vm->memory, &sregs, vcpu->regs->rip, &insn) ||
         !repeat_is(&insn) || insn.operands[0].type != ZYDIS_OPERAND_TYPE_MEMORY ||
         !insn_address(&insn, &insn.operands[0], vcpu->regs, &sregs, &to))
         return false;

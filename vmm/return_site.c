@@ -45,13 +45,13 @@ static bool examine(struct vcpu *vcpu, const struct clock_host *host, uint64_t c
                     struct breakpoint *out)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
-    struct kvm_sregs sregs = {.cr3 = cr3};
+    struct kvm_sregs sregs = {.cr3 = cr3, .cs.l = 1};
     struct translation t;
     struct insn insn;
 
     if (va < 1ull << 63 || !walk(m, cr3, va, &t) || !t.executable || t.user ||
-        !follows_call(m, cr3, va) || !insn_decode(m, cr3, va, &insn) ||
-        site_quality(m, &insn, vcpu->regs, &sregs) != SITE_GOOD ||
+        !follows_call(m, cr3, va) || !insn_decode(m, &sregs, va, &insn) ||
+        site_quality(m, &insn, vcpu->regs, &sregs) < SITE_GOOD ||
         !code_is_stable(&host->stable, va, t.gpa, insn.bytes, insn.info.length))
         return false;
     *out = (struct breakpoint){.va = va, .gpa = t.gpa};

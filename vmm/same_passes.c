@@ -72,7 +72,7 @@ static void note_words(struct touched *t, struct vcpu *vcpu)
     uint64_t va;
 
     vcpu_get_sregs(vcpu, &sregs);
-    if (!insn_decode(m, sregs.cr3, vcpu->regs->rip, &insn)) {
+    if (!insn_decode(m, &sregs, linear_rip(vcpu->regs->rip, &sregs.cs), &insn)) {
         t->incomplete = true;
         return;
     }
@@ -85,10 +85,8 @@ static void note_words(struct touched *t, struct vcpu *vcpu)
             continue;
         }
         const uint64_t bytes = op->size / 8 ? op->size / 8 : 1;
-        if (op->mem.base == ZYDIS_REGISTER_RSP &&
-            op->visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN &&
-            (op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
-            va -= bytes; /* PUSH and CALL write below RSP */
+        if (insn_pushes(op))
+            va -= bytes;
         for (uint64_t at = va & ~7ull; at - (va & ~7ull) < (va & 7) + bytes; at += 8)
             note_word(t, m, sregs.cr3, at);
     }
@@ -220,6 +218,15 @@ static enum clock_choice run_to_next(struct vcpu *vcpu, const struct clock_host 
     return choice;
 }
 
+/* A guest that steps itself leaves for its kernel at each step. */
+static bool can_be_followed(const struct clock *c)
+{
+    struct stepper s;
+
+    stepper_init(&s, c->vcpu);
+    return !(c->vcpu->regs->rflags & RFLAGS_TF) && (c->ops->steps_only || stepper_can(&s));
+}
+
 enum clock_choice same_passes_look(struct clock *c, const struct clock_host *host,
                                    const struct landmark *l, bool quietly, struct loop_pass *pass,
                                    struct vcpu_exit *exit, struct err *e)
@@ -233,6 +240,8 @@ enum clock_choice same_passes_look(struct clock *c, const struct clock_host *hos
                                         : SHORT_PASS;
 
     *pass = (struct loop_pass){.waits = false};
+    if (!can_be_followed(c))
+        return CLOCK_LATER;
     const enum idt idt = look_at_idt(vcpu);
     if (idt == IDT_UNKNOWN)
         return CLOCK_LATER;

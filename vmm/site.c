@@ -1,6 +1,7 @@
 #include "vmm/site.h"
 
 #include "mmu/walk.h"
+#include "recorder/event.h"
 
 static bool category_is_plain(const struct insn *insn)
 {
@@ -52,10 +53,8 @@ static bool operand_is_mapped(const struct guest_memory *m, const struct insn *i
 
     if (!insn_address(insn, op, regs, sregs, &va))
         return false;
-    if (op->element_count && op->mem.base == ZYDIS_REGISTER_RSP &&
-        op->visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN &&
-        (op->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
-        va -= bytes; /* PUSH and CALL write below RSP */
+    if (op->element_count && insn_pushes(op))
+        va -= bytes;
     for (unsigned i = 0; i < 2; i++) {
         uint64_t at = i ? va + (bytes ? bytes - 1 : 0) : va;
         if (!walk(m, sregs->cr3, at, &t) || !guest_memory_at(m, t.gpa, 1))
@@ -94,6 +93,13 @@ static enum site_quality operand_quality(const struct guest_memory *m, const str
     return quality;
 }
 
+static bool is_direct_jump(const struct insn *insn)
+{
+    return (insn->info.meta.category == ZYDIS_CATEGORY_COND_BR ||
+            insn->info.meta.category == ZYDIS_CATEGORY_UNCOND_BR) &&
+           insn->operands[0].type == ZYDIS_OPERAND_TYPE_IMMEDIATE;
+}
+
 #define REPEATED (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE)
 
 enum site_quality site_quality(const struct guest_memory *m, const struct insn *insn,
@@ -102,12 +108,15 @@ enum site_quality site_quality(const struct guest_memory *m, const struct insn *
     if (!category_is_plain(insn) ||
         (insn->info.attributes & (REPEATED | ZYDIS_ATTRIB_IS_PRIVILEGED)))
         return SITE_UNSUITABLE;
-    return operand_quality(m, insn, regs, sregs);
+    const enum site_quality quality = operand_quality(m, insn, regs, sregs);
+    return quality == SITE_GOOD && is_direct_jump(insn) ? SITE_JUMP : quality;
 }
 
 bool site_can_step(const struct guest_memory *m, const struct insn *insn,
                    const struct kvm_regs *regs, const struct kvm_sregs *sregs)
 {
+    if (regs->rflags & RFLAGS_TF)
+        return false;
     switch (insn->info.mnemonic) {
     case ZYDIS_MNEMONIC_PAUSE:
     case ZYDIS_MNEMONIC_LEAVE:

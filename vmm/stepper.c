@@ -8,11 +8,12 @@
 #include "vmm/annex.h"
 #include "vmm/repeat.h"
 
-#define RFLAGS_TF   (1ull << 8)
 #define RFLAGS_IF   (1ull << 9)
 #define EFER_SCE    1ull
+#define EFER_LMA    (1ull << 10)
 #define MSR_STAR    0xc0000081u
 #define MSR_LSTAR   0xc0000082u
+#define MSR_CSTAR   0xc0000083u
 #define MSR_SFMASK  0xc0000084u
 #define SYSRET_MASK 0x3c7fd7ull /* AMD64 APM 3, SYSRET: what comes from R11 */
 
@@ -44,10 +45,25 @@ static struct annex *annex(const struct stepper *s)
     return annex_of(s->vcpu->vm);
 }
 
+static bool find_base(const struct stepper *s, uint64_t *base)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(s->vcpu, &sregs);
+    return (sregs.efer & EFER_LMA) && annex(s) && annex_ready(s->vcpu->vm, sregs.cr3) &&
+           annex_find_base(s->vcpu->vm, sregs.cr3, base);
+}
+
+bool stepper_can(const struct stepper *s)
+{
+    uint64_t base;
+
+    return s->open || find_base(s, &base);
+}
+
 int stepper_open(struct stepper *s, struct err *e)
 {
     struct vcpu *vcpu = s->vcpu;
-    struct kvm_sregs sregs;
     uint64_t base;
 
     if (s->open)
@@ -55,15 +71,14 @@ int stepper_open(struct stepper *s, struct err *e)
     vcpu_share_sregs(vcpu, true);
     if (vcpu_complete(vcpu, e) < 0)
         return -1;
-    vcpu_get_sregs(vcpu, &sregs);
-    if (!sregs.cs.l || !annex_ready(vcpu->vm, sregs.cr3) ||
-        !annex_find_base(vcpu->vm, sregs.cr3, &base)) {
+    if (!find_base(s, &base)) {
         vcpu_share_sregs(vcpu, false);
-        return err_set(e, STATUS_ERROR, "this code cannot be single-stepped (not 64-bit code)");
+        return err_set(e, STATUS_ERROR,
+                       "this code cannot be single-stepped (the CPU is not in long mode)");
     }
     annex_open(annex(s), vcpu, base, false);
     if (!s->own_idt)
-        annex_trap_vectors(annex(s), vcpu, -1);
+        annex_trap_vectors(annex(s), vcpu, -1, 0);
     s->open = true;
     return 0;
 }
@@ -80,30 +95,74 @@ void stepper_close(struct stepper *s)
 
 /* ---- what stepping must not show ---- */
 
-/* TF is in the second byte of the flags, whatever their size and alignment. */
-static void hide_tf(const struct stepper *s, uint64_t va)
+/* Where TF is in flags on the stack, so far above its top: in their second byte, whatever their
+ * size and alignment. NULL when that is not mapped. */
+static uint8_t *stacked_tf(const struct stepper *s, unsigned above)
 {
     const struct guest_memory *m = &s->vcpu->vm->memory;
+    uint64_t va = s->vcpu->regs->rsp + above + 1;
     struct kvm_sregs sregs;
     struct translation to;
 
     vcpu_get_sregs(s->vcpu, &sregs);
-    uint8_t *byte = walk(m, sregs.cr3, va + 1, &to) ? guest_memory_at(m, to.gpa, 1) : NULL;
+    if (!sregs.cs.l)
+        va = (uint32_t)(sregs.ss.base + (sregs.ss.db ? va : (uint16_t)va));
+    return walk(m, sregs.cr3, va, &to) ? guest_memory_at(m, to.gpa, 1) : NULL;
+}
+
+static void hide_tf(const struct stepper *s, unsigned above)
+{
+    uint8_t *byte = stacked_tf(s, above);
+
     if (byte) {
         *byte &= (uint8_t) ~(RFLAGS_TF >> 8);
-        guest_memory_mark(m, byte, 1);
+        guest_memory_mark(&s->vcpu->vm->memory, byte, 1);
     }
+}
+
+/* Whether an instruction loads flags with TF set. */
+static bool loads_tf(const struct stepper *s, const struct insn *insn)
+{
+    const unsigned width = insn->info.operand_width / 8;
+    const uint8_t *byte = NULL;
+
+    switch (insn->info.mnemonic) {
+    case ZYDIS_MNEMONIC_POPF:
+    case ZYDIS_MNEMONIC_POPFD:
+    case ZYDIS_MNEMONIC_POPFQ:
+        byte = stacked_tf(s, 0);
+        break;
+    case ZYDIS_MNEMONIC_IRET:
+    case ZYDIS_MNEMONIC_IRETD:
+    case ZYDIS_MNEMONIC_IRETQ:
+        byte = stacked_tf(s, 2 * width);
+        break;
+    default:
+        break;
+    }
+    return byte && (*byte & RFLAGS_TF >> 8);
+}
+
+/* The guest has set its own TF, which KVM took for ours. */
+static void show_tf(struct stepper *s)
+{
+    struct kvm_regs regs = *s->vcpu->regs;
+
+    disarm(s);
+    regs.rflags |= RFLAGS_TF;
+    vcpu_set_regs(s->vcpu, &regs);
 }
 
 /*
  * The guest enters its kernel, by way of the annex. Whether an error code lies below the frame
  * shows in RSP: the CPU aligns it to 16 bytes before it pushes five or six words.
  */
-static void enter(struct stepper *s, uint64_t handler)
+static void enter(struct stepper *s, uint64_t handler, bool own_tf)
 {
     struct kvm_regs regs = *s->vcpu->regs;
 
-    hide_tf(s, regs.rsp + (regs.rsp % 16 ? 16 : 24));
+    if (!own_tf)
+        hide_tf(s, regs.rsp % 16 ? 16 : 24);
     regs.rip = handler;
     vcpu_set_regs(s->vcpu, &regs);
     s->armed = false;
@@ -111,19 +170,19 @@ static void enter(struct stepper *s, uint64_t handler)
 
 /* ---- SYSCALL and SYSRET (AMD64 APM 3) ---- */
 
-static bool read_syscall_msrs(const struct stepper *s, uint64_t *star, uint64_t *lstar,
-                              uint64_t *mask)
+static bool read_syscall_msrs(const struct stepper *s, uint32_t entry_msr, uint64_t *star,
+                              uint64_t *entry, uint64_t *mask)
 {
     struct {
         struct kvm_msrs head;
         struct kvm_msr_entry entry[3];
     } msrs = {.head.nmsrs = 3,
-              .entry = {{.index = MSR_STAR}, {.index = MSR_LSTAR}, {.index = MSR_SFMASK}}};
+              .entry = {{.index = MSR_STAR}, {.index = entry_msr}, {.index = MSR_SFMASK}}};
 
     if (ioctl(s->vcpu->fd, KVM_GET_MSRS, &msrs) != 3)
         return false;
     *star = msrs.entry[0].data;
-    *lstar = msrs.entry[1].data;
+    *entry = msrs.entry[1].data;
     *mask = msrs.entry[2].data;
     return true;
 }
@@ -135,27 +194,32 @@ static bool do_syscall(struct stepper *s, const struct insn *insn)
     struct vcpu *vcpu = s->vcpu;
     struct kvm_regs regs = *vcpu->regs;
     struct kvm_sregs sregs;
-    uint64_t star, lstar, mask;
+    uint64_t star, entry, mask;
 
     vcpu_get_sregs(vcpu, &sregs);
-    if (!(sregs.efer & EFER_SCE) || !read_syscall_msrs(s, &star, &lstar, &mask))
+    if (!(sregs.efer & EFER_SCE) ||
+        !read_syscall_msrs(s, sregs.cs.l ? MSR_LSTAR : MSR_CSTAR, &star, &entry, &mask))
         return false;
     if (in) {
-        regs.rcx = insn->va + insn->info.length;
+        regs.rcx = regs.rip + insn->info.length;
         regs.r11 = regs.rflags & ~RFLAGS_RF;
-        regs.rip = lstar;
+        regs.rip = entry;
         regs.rflags &= ~(mask | RFLAGS_RF);
         sregs.cs = vcpu_flat_segment((uint16_t)(star >> 32 & 0xfffc), true);
         sregs.ss = vcpu_flat_segment((uint16_t)((star >> 32 & 0xfffc) + 8), false);
     } else {
-        if (!insn->info.raw.rex.W || sregs.ss.dpl != 0 ||
-            (int64_t)(regs.rcx << 16) >> 16 != (int64_t)regs.rcx)
+        const bool wide = insn->info.raw.rex.W;
+        if (sregs.ss.dpl != 0 || (wide && (int64_t)(regs.rcx << 16) >> 16 != (int64_t)regs.rcx))
             return false;
-        regs.rip = regs.rcx;
+        regs.rip = wide ? regs.rcx : (uint32_t)regs.rcx;
         regs.rflags = (regs.r11 & SYSRET_MASK) | 2;
-        sregs.cs = vcpu_flat_segment((uint16_t)((star >> 48) + 16) | 3, true);
+        sregs.cs = vcpu_flat_segment((uint16_t)((star >> 48) + (wide ? 16 : 0)) | 3, true);
+        sregs.cs.l = wide;
+        sregs.cs.db = !wide;
         sregs.ss = vcpu_flat_segment((uint16_t)((star >> 48) + 8) | 3, false);
     }
+    if (regs.rflags & RFLAGS_TF)
+        disarm(s);
     vcpu_set_sregs(vcpu, &sregs);
     vcpu_set_regs(vcpu, &regs);
     s->armed = false;
@@ -174,9 +238,10 @@ static bool do_pause(struct stepper *s, const struct insn *insn)
     struct vcpu *vcpu = s->vcpu;
     struct kvm_regs regs = *vcpu->regs;
 
-    if (!vcpu_is_settled(vcpu) || (vcpu->run->request_interrupt_window && vcpu_interruptible(vcpu)))
+    if (!vcpu_is_settled(vcpu) || (regs.rflags & RFLAGS_TF) ||
+        (vcpu->run->request_interrupt_window && vcpu_interruptible(vcpu)))
         return false;
-    regs.rip = insn->va + insn->info.length;
+    regs.rip += insn->info.length;
     regs.rflags &= ~RFLAGS_RF;
     vcpu_set_regs(vcpu, &regs);
     s->armed = false;
@@ -205,7 +270,8 @@ static unsigned is_branch(const struct insn *insn)
 }
 
 /* Behind a load of SS a step may take the next instruction along. */
-static unsigned branches_done(const struct stepper *s, const struct insn *insn, uint64_t cr3)
+static unsigned branches_done(const struct stepper *s, const struct insn *insn,
+                              const struct kvm_sregs *sregs)
 {
     const uint64_t behind = insn->va + insn->info.length;
     struct insn second;
@@ -216,8 +282,8 @@ static unsigned branches_done(const struct stepper *s, const struct insn *insn, 
         if (insn->operands[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
             insn->operands[i].reg.value == ZYDIS_REGISTER_SS &&
             (insn->operands[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
-            return s->vcpu->regs->rip != behind &&
-                   insn_decode(&s->vcpu->vm->memory, cr3, behind, &second) && is_branch(&second);
+            return linear_rip(s->vcpu->regs->rip, &sregs->cs) != behind &&
+                   insn_decode(&s->vcpu->vm->memory, sregs, behind, &second) && is_branch(&second);
     return 0;
 }
 
@@ -259,16 +325,27 @@ static bool keeps_tf(const struct insn *insn)
     }
 }
 
+/* How an instruction is stepped. */
+struct stepped {
+    struct insn insn;
+    struct kvm_sregs sregs; /* before it */
+    uint64_t rip;
+    bool own_tf;   /* the guest has set TF itself: it is not for us to set or to hide */
+    bool loads_tf; /* it sets TF */
+};
+
 /* The instruction was executed. */
-static void retire(struct stepper *s, const struct insn *insn, uint64_t cr3, struct step *step)
+static void retire(struct stepper *s, const struct stepped *of, struct step *step)
 {
-    step->branches = branches_done(s, insn, cr3);
-    if (is_pushf(insn))
-        hide_tf(s, s->vcpu->regs->rsp);
+    step->branches = branches_done(s, &of->insn, &of->sregs);
+    if (is_pushf(&of->insn) && !of->own_tf)
+        hide_tf(s, 0);
+    if (of->loads_tf)
+        show_tf(s);
 }
 
 /* What an exit of KVM_RUN with TF set means. */
-static void conclude(struct stepper *s, const struct insn *insn, uint64_t cr3, struct step *step,
+static void conclude(struct stepper *s, const struct stepped *of, struct step *step,
                      const struct vcpu_exit *exit)
 {
     uint64_t handler;
@@ -278,49 +355,63 @@ static void conclude(struct stepper *s, const struct insn *insn, uint64_t cr3, s
         step->kind = STEP_KICK;
     } else if (exit->kind == EXIT_STEP) {
         step->kind = STEP_DONE;
-        step->repeats = s->vcpu->regs->rip == insn->va && repeat_is(insn);
-        retire(s, insn, cr3, step);
-    } else if (exit->kind == EXIT_WINDOW && s->vcpu->regs->rip != insn->va) {
-        retire(s, insn, cr3, step); /* see leave_sti_shadow() in vmm/vcpu.c */
+        step->repeats = s->vcpu->regs->rip == of->rip && repeat_is(&of->insn);
+        retire(s, of, step);
+    } else if (exit->kind == EXIT_WINDOW && s->vcpu->regs->rip != of->rip) {
+        retire(s, of, step); /* see leave_sti_shadow() in vmm/vcpu.c */
     } else if (s->open && annex_trapped(annex(s), s->vcpu, exit, &handler)) {
         step->kind = STEP_ENTRY;
-        enter(s, handler);
+        enter(s, handler, of->own_tf);
     }
+}
+
+static void look_at_insn(const struct stepper *s, struct stepped *of)
+{
+    struct vcpu *vcpu = s->vcpu;
+
+    vcpu_get_sregs(vcpu, &of->sregs);
+    of->rip = vcpu->regs->rip;
+    /* What cannot be read or decoded faults. */
+    if (!insn_decode(&vcpu->vm->memory, &of->sregs, linear_rip(vcpu->regs->rip, &of->sregs.cs),
+                     &of->insn))
+        of->insn.info = (ZydisDecodedInstruction){0};
+    of->own_tf = vcpu->regs->rflags & RFLAGS_TF;
+    of->loads_tf = loads_tf(s, &of->insn);
 }
 
 int stepper_step(struct stepper *s, struct step *step, struct vcpu_exit *exit, struct err *e)
 {
     struct vcpu *vcpu = s->vcpu;
-    struct kvm_sregs sregs;
-    struct insn insn;
+    struct stepped of;
+    struct insn *const insn = &of.insn;
 
     if (stepper_open(s, e) < 0)
         return -1;
-    vcpu_get_sregs(vcpu, &sregs);
+    look_at_insn(s, &of);
     annex_refresh(annex(s), vcpu);
-    /* What cannot be read or decoded faults. */
-    if (!insn_decode(&vcpu->vm->memory, sregs.cr3, vcpu->regs->rip, &insn))
-        insn.info = (ZydisDecodedInstruction){0};
-    const bool syscall =
-        insn.info.mnemonic == ZYDIS_MNEMONIC_SYSCALL || insn.info.mnemonic == ZYDIS_MNEMONIC_SYSRET;
-    const bool pause = insn.info.mnemonic == ZYDIS_MNEMONIC_PAUSE;
-    const bool meets = sregs.ss.dpl == 0 && meets_the_annex(&insn);
+    const bool syscall = insn->info.mnemonic == ZYDIS_MNEMONIC_SYSCALL ||
+                         insn->info.mnemonic == ZYDIS_MNEMONIC_SYSRET;
+    const bool pause = insn->info.mnemonic == ZYDIS_MNEMONIC_PAUSE;
+    const bool meets = of.sregs.ss.dpl == 0 && meets_the_annex(insn);
     /* An interrupt or exception that is to be taken comes before the instruction. */
     const bool special = (syscall || pause || meets) && !vcpu_event_pending(vcpu);
-    if (special && ((syscall && do_syscall(s, &insn)) || (pause && do_pause(s, &insn)))) {
+    if (special && ((syscall && do_syscall(s, insn)) || (pause && do_pause(s, insn)))) {
         *step = (struct step){.kind = STEP_DONE};
         *exit = (struct vcpu_exit){.kind = EXIT_STEP};
         return 0;
     }
     if (special && meets)
         stepper_close(s);
-    arm(s);
+    if (of.own_tf)
+        disarm(s);
+    else
+        arm(s);
     if (vcpu_run(vcpu, exit, e) < 0)
         return -1;
     if (!s->open)
         disarm(s);
-    if (!keeps_tf(&insn))
+    if (!keeps_tf(insn))
         s->armed = false;
-    conclude(s, &insn, sregs.cr3, step, exit);
+    conclude(s, &of, step, exit);
     return 0;
 }

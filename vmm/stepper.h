@@ -17,8 +17,10 @@
  *   - an instruction that would see or load CR3 or the IDT register is stepped with the guest's
  * own.
  *
- * Only 64-bit code can be stepped. A guest that single-steps itself (its own TF) is not supported:
- * its #DB is lost.
+ * Where the guest itself has TF set, its own #DB ends the step: STEP_ENTRY.
+ *
+ * Only a CPU in long mode can be stepped (64-bit code, and 32- and 16-bit code under such a
+ * kernel): stepper_can().
  */
 struct stepper {
     struct vcpu *vcpu;
@@ -43,6 +45,9 @@ struct step {
 };
 
 void stepper_init(struct stepper *s, struct vcpu *vcpu);
+
+/* Whether the code where the vCPU stands can be stepped. */
+bool stepper_can(const struct stepper *s);
 
 /* Get ready: a PIO or MMIO instruction that is not complete yet is completed. The first step does
  * it by itself. */

@@ -10,7 +10,6 @@
 #include "vmm/repeat.h"
 #include "vmm/trace_code.h"
 
-#define RFLAGS_TF   0x100ull
 #define DR7_ENABLED 0xffull
 
 _Static_assert(ANNEX_TRACE + TRACE_BYTES <= ANNEX_BYTES, "the trace fits in the annex");
@@ -144,14 +143,25 @@ static uint64_t code_address(const struct trace *t, uint32_t offset)
     return t->base + TRACE_CODE_OFFSET + offset;
 }
 
-/* Whether the guest's debugging would be misled by a copy of its code, or it is not 64-bit code. */
-static bool is_special(struct vcpu *vcpu, const struct kvm_regs *regs,
-                       const struct kvm_sregs *sregs)
+/* Whether the guest's debugging would be misled. */
+static bool is_debugged(struct vcpu *vcpu, const struct kvm_regs *regs)
 {
     struct kvm_debugregs debug;
 
-    return !sregs->cs.l || (regs->rflags & RFLAGS_TF) ||
-           ioctl(vcpu->fd, KVM_GET_DEBUGREGS, &debug) < 0 || (debug.dr7 & DR7_ENABLED);
+    return (regs->rflags & RFLAGS_TF) || ioctl(vcpu->fd, KVM_GET_DEBUGREGS, &debug) < 0 ||
+           (debug.dr7 & DR7_ENABLED);
+}
+
+/* Whether the handler can do what is at the site; t->jump is then that. Not on a stack of 16 bits:
+ * IRETQ leaves the upper half of its pointer (AMD64 APM 3, IRET). */
+static bool suits_handler(struct trace *t, const struct kvm_regs *regs,
+                          const struct kvm_sregs *sregs)
+{
+    struct insn insn;
+
+    return sregs->ss.dpl == 3 && t->hook->rip && sregs->ss.db &&
+           insn_decode(t->memory, sregs, linear_rip(regs->rip, &sregs->cs), &insn) &&
+           trace_jump_of(&insn, regs, &t->jump);
 }
 
 /* Find the trace of an earlier time still true, or begin a new one. */
@@ -177,16 +187,50 @@ static bool prepare(struct trace *t, const struct kvm_regs *regs, const struct k
     return true;
 }
 
+/* Nothing is copied: forget what was. */
+static bool prepare_handler(struct trace *t, const struct kvm_regs *regs,
+                            const struct kvm_sregs *sregs)
+{
+    t->root = sregs->cr3;
+    t->site = regs->rip;
+    t->cpl = 3;
+    t->len = 0;
+    if (!annex_find_base(t->vm, t->root, &t->base))
+        return false;
+    t->base += ANNEX_TRACE;
+    return trace_handler_write(t);
+}
+
+/* Make what leads from here on, or write its comparison anew. */
+static bool write_code(struct trace *t)
+{
+    if (t->by_handler)
+        return trace_handler_write(t);
+    if (!trace_copy(t, t->site) || !t->site_copied)
+        return false;
+    trace_emit_compare(t);
+    return true;
+}
+
+/* The vCPU goes on behind the comparison. */
+static void go_on(struct trace *t, struct vcpu *vcpu, const struct kvm_regs *regs,
+                  const struct kvm_sregs *sregs)
+{
+    struct kvm_regs in = *regs;
+
+    go_to(t, vcpu, t->by_handler ? trace_jump_target(&t->jump, regs) : code_address(t, t->body),
+          &in, sregs);
+}
+
 bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm_regs *regs,
                  const struct kvm_sregs *sregs, const struct trace_condition *conditions,
                  unsigned count, uint64_t *countdown)
 {
     struct trace *t = trace_of(vcpu->vm);
     struct translation site;
-    struct kvm_regs in = *regs;
 
     assert((count || countdown) && count <= TRACE_CONDITIONS && (!countdown || *countdown));
-    if (!t || !walk(&vcpu->vm->memory, sregs->cr3, regs->rip, &site))
+    if (!t || !walk(&vcpu->vm->memory, sregs->cr3, linear_rip(regs->rip, &sregs->cs), &site))
         return false;
     memcpy(t->condition, conditions, count * sizeof *conditions);
     t->conditions = count;
@@ -194,23 +238,23 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
     t->words[WORD_COUNT] = countdown ? *countdown : 0;
     if (t->active) { /* go on in it */
         assert(t->site == regs->rip && t->root == sregs->cr3);
-        if (!trace_copy(t, t->site) || !t->site_copied)
+        if (!write_code(t))
             return false;
-        trace_emit_compare(t);
-        go_to(t, vcpu, code_address(t, t->body), &in, sregs);
+        go_on(t, vcpu, regs, sregs);
         return true;
     }
     t->hook = hook;
-    if (is_special(vcpu, regs, sregs) || !prepare(t, regs, sregs))
-        return false;
-    t->site_gpa = site.gpa;
-    t->site_byte = *(uint8_t *)guest_memory_at(t->memory, site.gpa, 1);
-    if (!trace_copy(t, t->site) || !t->site_copied)
-        return false;
-    trace_emit_compare(t);
     t->cs = sregs->cs;
     t->ss = sregs->ss;
     t->cr2 = sregs->cr2;
+    t->site_gpa = site.gpa;
+    t->site_byte = *(uint8_t *)guest_memory_at(t->memory, site.gpa, 1);
+    t->by_handler = !sregs->cs.l && suits_handler(t, regs, sregs);
+    if (is_debugged(vcpu, regs) || (!t->by_handler && !sregs->cs.l))
+        return false;
+    if (t->by_handler ? !prepare_handler(t, regs, sregs)
+                      : !prepare(t, regs, sregs) || !write_code(t))
+        return false;
     if (!set_traps(t, vcpu)) {
         clear_traps(t);
         return false;
@@ -218,8 +262,9 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
     t->active = true;
     annex_open(annex_of(t->vm), vcpu, t->base - ANNEX_TRACE, t->cpl == 3);
     /* A HLT in user code gets to us by way of the #GP hook. */
-    annex_trap_vectors(annex_of(t->vm), vcpu, t->cpl == 3 ? VECTOR_GP : -1);
-    go_to(t, vcpu, code_address(t, t->body), &in, sregs);
+    annex_trap_vectors(annex_of(t->vm), vcpu, t->cpl == 3 ? VECTOR_GP : -1,
+                       t->by_handler ? t->base - ANNEX_TRACE + ANNEX_HANDLER : 0);
+    go_on(t, vcpu, regs, sregs);
     return true;
 }
 
@@ -330,7 +375,7 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
     if (!t || !t->active)
         return TRACE_OTHER;
     if (t->countdown)
-        *t->countdown = t->words[WORD_COUNT];
+        *t->countdown = t->by_handler ? trace_handler_count(t) : t->words[WORD_COUNT];
     if (exit->kind > EXIT_SYNC_LAST)
         return TRACE_OTHER;
     if (annex_trapped(annex_of(t->vm), vcpu, exit, &target))

@@ -20,6 +20,9 @@
  * is trapped while a trace is in place, so that an exception frame shows the original RIP and the
  * kernel never sees the mapping. Nothing here is part of guest RAM or of any digest. No interrupt
  * is ever injected while a trace is in place.
+ *
+ * 32- and 16-bit code is not copied: there, the comparison is in a handler of #GP
+ * (vmm/trace_handler.c): slower, and for jumps of user code only.
  */
 #define TRACE_CONDITIONS 32u
 

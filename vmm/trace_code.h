@@ -93,6 +93,13 @@ struct trace_trap {
     uint8_t *at, saved;
 };
 
+/* What the handler does in the guest's place: see trace_handler.c. */
+struct trace_jump {
+    enum { JUMP_ALWAYS, JUMP_FLAGS, JUMP_RCX, JUMP_ECX } kind;
+    unsigned condition;   /* JUMP_FLAGS: as encoded in Jcc */
+    uint64_t taken, next; /* RIP behind it */
+};
+
 struct trace {
     /* what it is a trace of; another one needs other code */
     uint64_t site, base, cr3; /* cr3: of user code only, else 0 */
@@ -111,6 +118,8 @@ struct trace {
     struct trace_condition condition[TRACE_CONDITIONS];
     unsigned conditions;
     uint64_t *countdown; /* NULL: passes are not counted */
+    bool by_handler;     /* nothing is copied */
+    struct trace_jump jump;
 
     /* the translation */
     const struct guest_memory *memory;
@@ -178,6 +187,17 @@ void trace_add_target(struct trace *t, uint64_t target, uint32_t copy);
 #define ENC_RCX 1
 #define ENC_RDX 2
 #define ENC_RSP 4
+
+/* ---- trace_handler.c ---- */
+/* The jump that an instruction at regs is; false when it is none that the handler can do. */
+bool trace_jump_of(const struct insn *insn, const struct kvm_regs *regs, struct trace_jump *out);
+/* Where it goes with these registers. */
+uint64_t trace_jump_target(const struct trace_jump *jump, const struct kvm_regs *regs);
+/* Write the handler for t's site, conditions, countdown and jump. False: there is nothing to tell
+ * passes apart by. */
+bool trace_handler_write(struct trace *t);
+/* What is left of the countdown. */
+uint64_t trace_handler_count(const struct trace *t);
 
 /* ---- trace_copy.c ---- */
 /*

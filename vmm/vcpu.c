@@ -585,3 +585,8 @@ unsigned vcpu_cpl(struct vcpu *vcpu)
     vcpu_get_sregs(vcpu, &sregs);
     return sregs.ss.dpl;
 }
+
+uint64_t linear_rip(uint64_t rip, const struct kvm_segment *cs)
+{
+    return cs->l ? rip : (uint32_t)(cs->base + rip);
+}

@@ -146,6 +146,8 @@ unsigned vcpu_add_debug_register(struct vcpu *vcpu, uint64_t va);
 void vcpu_remove_debug_register(struct vcpu *vcpu, unsigned number);
 /* A segment of 64-bit code, or of data, as SYSCALL loads it; the selector's RPL is its DPL. */
 struct kvm_segment vcpu_flat_segment(unsigned selector, bool code);
+/* The linear address of an instruction: outside 64-bit code, CS has a base. */
+uint64_t linear_rip(uint64_t rip, const struct kvm_segment *cs);
 /* Current privilege level of the last exit, 0 or 3. */
 unsigned vcpu_cpl(struct vcpu *vcpu);
 

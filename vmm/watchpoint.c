@@ -60,6 +60,14 @@ int watchpoints_protect(struct breakpoints *set, struct err *e)
     return protect(set, pages, count, e);
 }
 
+bool breakpoints_can_watch(const struct vcpu *vcpu, uint64_t gpa, unsigned len)
+{
+    const struct guest_memory *m = &vcpu->vm->memory;
+
+    return !vcpu->vm->ownership && len && guest_memory_at(m, gpa, len) && gpa < m->low_size &&
+           (gpa & (PAGE_BYTES - 1)) + len <= PAGE_BYTES;
+}
+
 int breakpoints_watch(struct breakpoints *set, struct watchpoint *w, struct err *e)
 {
     struct vm *vm = set->vcpu->vm;
@@ -69,14 +77,15 @@ int breakpoints_watch(struct breakpoints *set, struct watchpoint *w, struct err 
 
     vcpu_get_sregs(set->vcpu, &sregs);
     assert(w->len && (w->va & (PAGE_BYTES - 1)) + w->len <= PAGE_BYTES);
-    if (!walk(&vm->memory, sregs.cr3, w->va, &t) || !guest_memory_at(&vm->memory, t.gpa, w->len))
+    if (!w->gpa && walk(&vm->memory, sregs.cr3, w->va, &t))
+        w->gpa = t.gpa;
+    if (!w->gpa || !guest_memory_at(&vm->memory, w->gpa, w->len))
         return err_set(e, STATUS_ERROR, "%#llx cannot be watched: no memory is mapped there now",
                        (unsigned long long)w->va);
-    if (t.gpa >= vm->memory.low_size)
+    if (!breakpoints_can_watch(set->vcpu, w->gpa, w->len))
         return err_set(e, STATUS_ERROR,
                        "%#llx cannot be watched: only what lies in the first 3 GiB of memory can",
                        (unsigned long long)w->va);
-    w->gpa = t.gpa;
     w->next = set->watched;
     set->watched = w;
     if (breakpoints_rest(set, e) < 0) {

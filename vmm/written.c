@@ -119,6 +119,19 @@ static bool list(struct vm *vm, uint32_t *page, unsigned most, unsigned *count)
     return true;
 }
 
+bool written_maybe(struct vm *vm, uint64_t gpa)
+{
+    const uint8_t *at = guest_memory_any(&vm->memory, gpa, 1);
+    struct written *w = vm->written;
+    struct err ignored;
+
+    if (!w || !at)
+        return true;
+    const uint64_t page = (uint64_t)(at - vm->memory.host) / PAGE_BYTES;
+    memset(w->bitmap, 0, vm_bitmap_words(vm) * sizeof *w->bitmap);
+    return vm_read_writes(vm, w->bitmap, &ignored) < 0 || (w->bitmap[page / 64] >> page % 64 & 1);
+}
+
 /* The roots of page tables that the guest uses are this one and those of the landmarks before. */
 static void remember_root(struct written *w, uint64_t cr3)
 {

@@ -30,6 +30,9 @@ void written_free(struct written *w);
  * vm->written is NULL. */
 bool written_list(struct vm *vm, struct landmark *l);
 
+/* Whether a page of guest memory may have been written since then; true where it is not known. */
+bool written_maybe(struct vm *vm, uint64_t gpa);
+
 /* The vCPU stands at the forced point that the landmark describes: what was written before need not
  * be known any more. The same at any other sync point, at the time `now` (the host's). */
 void written_forced(struct vm *vm, const struct landmark *l);

@@ -13,6 +13,7 @@
 #define USER_DS   0x23
 #define USER_CS   0x2b
 #define TSS       0x30
+#define EXTRA     0x40
 
 #define COMMAND_LINE 0x228 /* where the boot parameters hold its address */
 
@@ -242,20 +243,23 @@ void report_ticks(uint64_t n)
 /* What a CPU needs of its own, on pages of its own: page tables, also because a walk takes their
  * pages like a write (KVM's under nested paging, each time that the TLB has lost an address). */
 static struct cpu_room {
-    uint64_t gdt[TSS / 8 + 2];
+    uint64_t gdt[EXTRA / 8 + 2];
     uint32_t tss[26];
     OWN_PAGE uint64_t page_table[4][512];
     OWN_PAGE uint8_t interrupt_stack[16384];
     uint8_t user_stack[16384];
 } cpu_room[CPUS_MAX];
 
-/* None is ever made; but the monitor watches, as in any operating system, where they would begin. */
+/* None is ever made; but the monitor watches, as in any operating system, where they would begin.
+ */
 static void set_system_call(uint64_t handler)
 {
     __asm__ volatile("wrmsr"
                      :
                      : "c"(0xc0000082), "a"((uint32_t)handler), "d"((uint32_t)(handler >> 32)));
 }
+
+uint64_t user_base16;
 
 static void load_gdt(struct cpu_room *room)
 {
@@ -270,6 +274,8 @@ static void load_gdt(struct cpu_room *room)
     room->gdt[TSS / 8] = 0x0000890000000000ull | (sizeof room->tss - 1) | (base & 0xffffff) << 16 |
                          (base >> 24 & 0xff) << 56;
     room->gdt[TSS / 8 + 1] = base >> 32;
+    room->gdt[USER_CS32 / 8] = 0x00cffb000000ffffull;
+    room->gdt[USER_CS16 / 8] = 0x0000fb000000ffffull | (user_base16 & 0xffffff) << 16;
     room->tss[1] = (uint32_t)top;
     room->tss[2] = (uint32_t)(top >> 32);
     room->tss[25] = sizeof room->tss << 16; /* no I/O bitmap: user code has no ports */

@@ -123,6 +123,12 @@ _Noreturn void enter_user_on(unsigned cpu, void (*code)(unsigned cpu));
 /* Do `work` at CPL0, or at CPL3 if the command line says "user=1"; then `done` at CPL0. */
 void at_chosen_level(void (*work)(void), void (*done)(void));
 
+/* For user code that jumps to code of 32 bits with a base of 0, or of 16 bits from user_base16 on,
+ * which is below 16 MiB: selectors. */
+#define USER_CS32 0x43
+#define USER_CS16 0x4b
+extern uint64_t user_base16;
+
 /* Wait for `n` ticks in a loop that the caller writes: the body is one or more instructions. */
 #define UNTIL_TICKS(n, body, ...)                                                                  \
     __asm__ volatile("1:\n\t" body "\n\tcmpq %[limit], ticks(%%rip)\n\tjb 1b"                      \

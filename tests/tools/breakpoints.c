@@ -546,6 +546,10 @@ static void test_landing(unsigned cpl)
     ok(good && is_clean(PROGRAM(nested)), "landing on a pass ahead", cpl, NULL);
 
     l = take(cpl, 7);
+    l.gpa = ~0ull;
+    ok(land(&l, &stats) == LAND_CHANGED, "a landing where there is no code", cpl, NULL);
+
+    l = take(cpl, 7);
     l.regs[rbx] += 70;
     good = land(&l, &stats) == LAND_MISSED && is_done(BREAKPOINT_EXIT);
     good &= stats.passes.nearest == 1 && stats.passes.nearest_other == 1u << rbx &&

@@ -1,0 +1,169 @@
+#include "tests/guests/guest.h"
+
+#define TICKS 40
+
+/*
+ * User code of other kinds than the 64-bit code of a compiler, each in a loop that waits for ticks.
+ * "kind=N" on the command line:
+ *
+ *   0  32-bit code that counts in a register
+ *   1  ... in memory, within a loop whose own counter runs through the same values each time
+ *   2  ... by calls, with its counter on the stack
+ *   3  16-bit code, whose segment does not begin at 0
+ *   4  x87 instructions
+ *   5  x87 instructions in 32-bit code
+ *   6  code that sets RFLAGS.TF: each of its instructions is followed by a #DB
+ *   7  code that is written for each tick, to where nothing was before
+ */
+#define FAR_TO(selector, label)                                                                    \
+    "pushq $" #selector "\n\tleaq " label "(%%rip), %%rax\n\tpushq %%rax\n\tlretq\n"
+#define LEAVE "int $0x80\n\t.code64\n\t"
+
+uint32_t count32, inner32, limit32; /* the code's, so not static */
+uint64_t passes, steps;
+double x87;
+
+static void counts_in_register(void)
+{
+    __asm__ volatile(FAR_TO(0x43, "1f") ".code32\n"
+                                        "1:\txorl %%eax, %%eax\n"
+                                        "2:\tincl %%eax\n\t"
+                                        "movl %%eax, count32\n\t"
+                                        "cmpl %%edx, ticks\n\tjb 2b\n\t" LEAVE
+                     :
+                     : "d"(limit32)
+                     : "rax", "memory");
+}
+
+static void counts_in_memory(void)
+{
+    __asm__ volatile(
+        FAR_TO(0x43, "1f") ".code32\n"
+                           "1:\tmovl $50, %%ecx\n"
+                           "2:\tmovl %%ecx, inner32\n\tdecl %%ecx\n\tjnz 2b\n\t"
+                           "incl count32\n\t"
+                           "movl ticks, %%eax\n\tcmpl limit32, %%eax\n\tjb 1b\n\t" LEAVE
+        :
+        :
+        : "rax", "rcx", "memory");
+}
+
+static void calls(void)
+{
+    __asm__ volatile(FAR_TO(0x43, "1f") ".code32\n"
+                                        "1:\tpushl $0\n"
+                                        "2:\tcall 3f\n\t"
+                                        "cmpl %%edx, ticks\n\tjb 2b\n\t"
+                                        "popl count32\n\t" /* */
+                     LEAVE ".code32\n"
+                                        "3:\tpushl %%ebp\n\tmovl %%esp, %%ebp\n\tincl 8(%%ebp)\n\t"
+                                        "movl 8(%%ebp), %%eax\n\tandl $7, %%eax\n"
+                                        "4:\tdecl %%eax\n\tjns 4b\n\t"
+                                        "popl %%ebp\n\tret\n\t.code64"
+                     :
+                     : "d"(limit32)
+                     : "rax", "memory");
+}
+
+extern const uint8_t code16[];
+
+/* DS is flat: only the code's segment is of 16 bits. */
+static void code_of_16_bits(void)
+{
+    __asm__ volatile("pushq $0x4b\n\tpushq $0\n\tlretq\n"
+                     ".globl code16\n"
+                     "code16:\n\t.code16\n\t"
+                     "xorl %%eax, %%eax\n"
+                     "2:\tincl %%eax\n\t"
+                     "movl %%eax, (%%ebx)\n\t"
+                     "cmpl %%edx, (%%ecx)\n\tjb 2b\n\t" LEAVE
+                     :
+                     : "d"(limit32), "b"(&count32), "c"(&ticks)
+                     : "rax", "memory");
+}
+
+#define SUM "fld1\n\tfadd %%st(1), %%st\n\tfstl x87\n\tfstp %%st(1)\n\t"
+
+static void sums(void)
+{
+    __asm__ volatile("fninit\n\tfldz\n"
+                     "1:\t" SUM "cmpl %%edx, ticks\n\tjb 1b\n\tfistpll passes\n\t"
+                     :
+                     : "d"(limit32)
+                     : "memory");
+    leave_user();
+}
+
+static void sums_in_32_bits(void)
+{
+    __asm__ volatile(FAR_TO(0x43, "1f") ".code32\n"
+                                        "1:\tfninit\n\tfldz\n"
+                                        "2:\t" SUM
+                                        "cmpl %%edx, ticks\n\tjb 2b\n\tfistpll passes\n\t" LEAVE
+                     :
+                     : "d"(limit32)
+                     : "rax", "memory");
+}
+
+static void steps_itself(void)
+{
+    __asm__ volatile("pushfq\n\torq $0x100, (%%rsp)\n\tpopfq\n"
+                     "1:\tincq passes\n\t"
+                     "imulq $1664525, %%rax, %%rax\n\taddq $1013904223, %%rax\n\t"
+                     "cmpl %%edx, ticks\n\tjb 1b\n\t"
+                     "pushfq\n\tandq $~0x100, (%%rsp)\n\tpopfq\n\t"
+                     "movq %%rax, count32"
+                     :
+                     : "d"(limit32), "a"(1)
+                     : "memory", "cc");
+    leave_user();
+}
+
+static uint8_t written[64][PAGE_BYTES / 64];
+
+static void is_written(void)
+{
+    /* 1: inc %rax; cmp ticks, %rbx; je 1b; ret */
+    uint8_t code[] = {0x48, 0xff, 0xc0, 0x48, 0x3b, 0x1c, 0x25, 0, 0, 0, 0, 0x74, 0xf3, 0xc3};
+    const uint32_t address = (uint32_t)(uint64_t)&ticks;
+
+    for (unsigned i = 0; i < sizeof address; i++)
+        code[7 + i] = (uint8_t)(address >> 8 * i);
+    for (unsigned n = 0; n < 64 && ticks < limit32; n++) {
+        for (unsigned i = 0; i < sizeof code; i++)
+            *(volatile uint8_t *)&written[n][i] = code[i];
+        __asm__ volatile("call *%[code]"
+                         : "+a"(passes)
+                         : "b"(ticks), [code] "r"(written[n])
+                         : "memory", "cc");
+    }
+    leave_user();
+}
+
+static __attribute__((interrupt)) void on_step(struct interrupt_frame *frame)
+{
+    (void)frame;
+    steps++;
+}
+
+static void done(void)
+{
+    report_ticks(limit32);
+    report("passes", passes);
+    report("count", count32);
+    report("steps", steps);
+}
+
+void guest_main(void)
+{
+    static void (*const kinds[])(void) = {
+        counts_in_register, counts_in_memory, calls,     code_of_16_bits, sums,
+        sums_in_32_bits,    steps_itself,     is_written};
+    const uint64_t kind = parameter("kind", 0);
+
+    limit32 = (uint32_t)parameter("ticks", TICKS);
+    user_base16 = (uint64_t)code16;
+    set_handler(1, on_step);
+    timer_start(100);
+    enter_user(kinds[kind < sizeof kinds / sizeof *kinds ? kind : 0], done);
+}
