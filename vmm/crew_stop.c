@@ -136,6 +136,7 @@ int crew_force(struct member *c, uint64_t since, bool only_waiting, struct err *
         landmark.counted = false;
         if (landmark.cpl == 3)
             gphook_clear_user_frame(&c->cpu->vcpu);
+        machine_forced(m, &landmark);
         recorder_forced_ahead(m->recorder, c->index, &landmark);
         exit = (struct vcpu_exit){.kind = EXIT_FORCED};
         crew_arrive(c, &exit);

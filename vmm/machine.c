@@ -329,6 +329,15 @@ void machine_doubt(struct machine *m, const char *format, ...)
     fprintf(stderr, "dittovm: the replay may diverge: %s\n", text);
 }
 
+void machine_forced(struct machine *m, const struct landmark *l)
+{
+    if (l->exact || l->counted || m->forced_inexactly)
+        return;
+    m->forced_inexactly = true;
+    machine_doubt(m, "so much memory was written before a forced point that not all of it can be "
+                     "compared there, and so perhaps before later ones");
+}
+
 void machine_destroy(struct machine *m)
 {
     for (unsigned i = 0; i < m->clock_host.stable.count; i++)
@@ -356,7 +365,8 @@ int machine_record(struct machine *m, struct recorder *recorder, struct err *e)
     };
 
     m->recorder = recorder;
-    m->code_watch = code_watch_create();
+    if (m->config.owns_tsd) /* else accesses to CR4 are to stay as they are */
+        m->code_watch = code_watch_create();
     recorded_dma_init(&m->dma, &m->vm.memory, recorder);
     if (m->config.snapshot_ns && recorder_follow_memory(recorder, &m->vm, e) < 0)
         return -1;

@@ -99,6 +99,7 @@ struct machine {
     struct gp_hook hook;
     struct kernel_code kernel_code;
     struct code_watch *code_watch; /* of one that is recorded */
+    bool forced_inexactly;         /* its recording has a landmark that is not exact */
     struct clock_host clock_host;
     struct console *console;
 
@@ -156,6 +157,9 @@ int machine_create_from(struct machine *m, const struct machine_config *config,
 void machine_trust_code(struct machine *m, uint64_t va, uint64_t gpa, uint64_t len);
 void machine_destroy(struct machine *m);
 
+/* To be called with the landmark of each forced point: one by which the point may not be found is
+ * a doubt. */
+void machine_forced(struct machine *m, const struct landmark *l);
 /* Something cannot be made exact from here on: said on stderr, and marked in the recording. */
 __attribute__((format(printf, 2, 3))) void machine_doubt(struct machine *m, const char *format,
                                                          ...);

@@ -276,8 +276,8 @@ static void wait_for_interrupt(struct machine *m)
     sigset_t block, old;
 
     console_flush(m->console);
-    /* Kicks and the user's signals are let in by ppoll() only, so that none is lost between test and
-     * sleep. */
+    /* Kicks and the user's signals are let in by ppoll() only, so that none is lost between test
+     * and sleep. */
     sigemptyset(&block);
     sigaddset(&block, KICK_SIGNAL);
     pthread_sigmask(SIG_BLOCK, &block, &old);
@@ -405,6 +405,7 @@ static int force_point(struct machine *m, bool only_waiting, struct err *e)
     case CLOCK_CHOSEN:
         landmark.counted = clock->ops->counts;
         landmark.branches = clock->branches;
+        machine_forced(m, &landmark);
         recorder_forced(m->recorder, &landmark);
         exit = (struct vcpu_exit){.kind = EXIT_FORCED};
         recorder_sync(m->recorder, &m->cpu->vcpu, &exit);

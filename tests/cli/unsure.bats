@@ -16,6 +16,17 @@ load helper
     ditto 0 verify late.ditto
 }
 
+@test "a forced point before which more was written than is compared" {
+    ditto 0 run --memory 160M -o many.ditto --kernel "$BUILD/guests/nested-loop.elf" --slow 60 --append 'pages=2 ticks=2'
+    [[ $stderr == *'the replay may diverge: so much memory was written before a forced point'* ]]
+    ditto 0 info many.ditto
+    [[ $output == *'unsure        so much memory was written before a forced point'* ]]
+    # Where all of it is compared there is no doubt.
+    ditto 0 run --memory 32M -o few.ditto --kernel "$BUILD/guests/nested-loop.elf" --append 'pages=1 ticks=3'
+    ditto 0 info few.ditto
+    [[ $output != *unsure* ]]
+}
+
 @test "a kernel that is not understood" {
     # Its table of symbols is found by the tokens for digits.
     perl -0777 -pe 's/0\x001\x002\x003\x004\x00/0\x001\x002\x003\x003\x00/g' "$BUILD/khost/khost-vmlinux" >strange

@@ -3,12 +3,15 @@
 #define TICKS  60
 #define PASSES 2000
 #define PAGES  600
+/* More than are compared; they lie behind the guest, of which the machine must have 160 MiB. */
+#define FAR       (32ull << 20)
+#define FAR_PAGES 20000
 
 /*
  * A loop within a loop, at CPL3. The inner one counts the same way each time, in a register; the
  * outer one's progress shows only in memory, where nothing that the inner loop's code names lies:
  * behind a pointer in a register (pointed=1), or nowhere near one; or the inner one writes the same
- * to many pages each time (pages=1).
+ * to many pages each time (pages=1), or to more than are compared (pages=2; at CPL0).
  */
 static uint64_t n;
 static struct {
@@ -41,18 +44,25 @@ static void user_global(void)
 
 static OWN_PAGE uint8_t written[PAGES][PAGE_BYTES];
 
-static void user_pages(void)
+static uint64_t first_page = (uint64_t)written, pages = PAGES;
+
+static void write_pages(void)
 {
     __asm__ volatile("1:\n\tincq %[count]\n\t"
                      "mov %[pages], %%eax\n\t"
-                     "lea %[written], %%rdx\n"
+                     "mov %[first], %%rdx\n"
                      "2:\n\tmovb $1, (%%rdx)\n\t"
                      "add $4096, %%rdx\n\t"
                      "dec %%eax\n\tjnz 2b\n\t"
                      "cmp %[n], ticks(%%rip)\n\tjb 1b"
-                     : [count] "+m"(outer.count), [written] "=m"(written)
-                     : [n] "r"(n), [pages] "i"(PAGES)
+                     : [count] "+m"(outer.count)
+                     : [n] "r"(n), [pages] "r"((uint32_t)pages), [first] "r"(first_page)
                      : "rax", "rdx", "cc", "memory");
+}
+
+static void user_pages(void)
+{
+    write_pages();
     leave_user();
 }
 
@@ -73,6 +83,13 @@ void guest_main(void)
     n = parameter("ticks", TICKS);
     at_tick = mix_count;
     timer_start(parameter("pages", 0) ? 20 : 100); /* to come to many passes */
+    if (parameter("pages", 0) == 2) {
+        first_page = FAR;
+        pages = FAR_PAGES;
+        write_pages();
+        done();
+        return;
+    }
     enter_user(parameter("pages", 0)     ? user_pages
                : parameter("pointed", 0) ? user_pointed
                                          : user_global,
