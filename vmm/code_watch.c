@@ -8,7 +8,6 @@
 #include "mmu/walk.h"
 #include "vmm/code_sites.h"
 #include "vmm/cr4.h"
-#include "vmm/run_loop.h"
 
 #define TOP   0xffffffff80000000ull /* where Linux has its code: the highest 2 GiB */
 #define PAGES (2ull * 512 * 512)
