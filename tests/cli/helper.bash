@@ -100,6 +100,7 @@ crc32_le() {
 await_gdb_server() {
     server=$!
     for _ in $(seq 900); do
+        [ -e serve.err ] || { sleep 0.1 && continue; } # its shell has not made it yet
         address=$(sed -n 's/^dittovm: waiting for gdb: target remote //p' serve.err)
         [ -z "$address" ] || return 0
         sleep 0.1
