@@ -20,6 +20,7 @@ struct emulated_forward {
 struct emulated_options {
     const char *datadir; /* holds khost-vmlinux and khost-initrd.cpio */
     unsigned memory_mib; /* of the emulated host: the guest's memory and about 1 GiB for itself */
+    unsigned tsc_khz;    /* emulated_tsc_khz(); 0: the emulated kernel measures it */
     /*
      * Directories the command may write to; the working directory always is one. The rest of the
      * file tree is read-only inside, but for /tmp, where writes work and are lost at the end.

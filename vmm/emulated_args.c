@@ -158,10 +158,13 @@ void emulated_qemu_args(const struct emulated_options *o, const struct string_li
     string_list_add(out, "-initrd");
     string_list_add(out, "%s/khost-initrd.cpio", o->datadir);
     string_list_add(out, "-append");
+    char tsc[sizeof " tsc_early_khz=4294967295"] = "";
+    if (o->tsc_khz)
+        snprintf(tsc, sizeof tsc, " tsc_early_khz=%u", o->tsc_khz);
     string_list_add(out,
                     "%s nokaslr mitigations=off tsc=reliable no_timer_check panic=-1 maxcpus=1 "
-                    "noreplace-smp",
-                    show_console ? "console=ttyS0" : "quiet");
+                    "noreplace-smp%s",
+                    show_console ? "console=ttyS0" : "quiet", tsc);
     string_list_add(out, "-serial");
     string_list_add(out, show_console ? "stdio" : "none");
 

@@ -18,6 +18,7 @@
 #include "replay/reader.h"
 #include "vmm/doctor.h"
 #include "vmm/emulated.h"
+#include "vmm/emulated_tsc.h"
 
 /* What the emulated host needs besides the guest's memory: its own kernel, the file cache of the
  * shared root, dittovm and the recorder's buffers. */
@@ -142,6 +143,7 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
     struct emulated_options options = {
         .datadir = host_data_dir(inv),
         .memory_mib = (unsigned)(needs->guest_memory >> 20) + EMULATED_OWN_MIB,
+        .tsc_khz = emulated_tsc_khz(),
         .rw_dirs = rw,
         .rw_dir_count = count,
     };

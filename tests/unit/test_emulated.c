@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "vmm/emulated_args.h"
+#include "vmm/emulated_tsc.h"
 
 /* The argument that follows `option` for the nth time, or NULL. */
 static const char *value_of(const struct string_list *l, const char *option, unsigned nth)
@@ -152,6 +153,38 @@ static void qemu_cpu_has_no_leaks(void **state)
     string_list_free(&args);
 }
 
+/* A clock that is wrong by a factor makes every time limit and every tick wrong. */
+static void the_host_knows_its_tsc(void **state)
+{
+    (void)state;
+    struct emulated_options o = {.datadir = "/data", .memory_mib = 512};
+    struct string_list rw = {0}, args = {0};
+    emulated_qemu_args(&o, &rw, false, &args);
+    assert_null(strstr(value_of(&args, "-append", 0), "tsc_early_khz"));
+    string_list_free(&args);
+
+    o.tsc_khz = 2096013;
+    emulated_qemu_args(&o, &rw, false, &args);
+    assert_non_null(strstr(value_of(&args, "-append", 0), " tsc_early_khz=2096013"));
+    string_list_free(&args);
+}
+
+/* Each measurement that comes to a number comes to the same one. */
+static void tsc_is_measured(void **state)
+{
+    (void)state;
+    unsigned first = 0;
+
+    for (int i = 0; i < 5; i++) {
+        const unsigned khz = emulated_tsc_khz();
+        if (!khz)
+            continue;
+        if (!first)
+            first = khz;
+        assert_in_range(khz, first - first / 100, first + first / 100);
+    }
+}
+
 static void check_string(struct cursor *c, const char *expected)
 {
     assert_int_equal(cursor_varint(c), strlen(expected));
@@ -279,6 +312,7 @@ int main(void)
         cmocka_unit_test(qemu_cpu_has_no_leaks),        cmocka_unit_test(request_reads_back),
         cmocka_unit_test(oversized_request_is_refused), cmocka_unit_test(quote_is_one_clean_line),
         cmocka_unit_test(missing_files_are_named),      cmocka_unit_test(qemu_has_a_port_for_gdb),
+        cmocka_unit_test(the_host_knows_its_tsc),       cmocka_unit_test(tsc_is_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
