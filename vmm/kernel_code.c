@@ -8,17 +8,13 @@
 
 #include "mmu/walk.h"
 #include "vmm/boot_elf.h"
+#include "vmm/code_gap.h"
 #include "vmm/code_sites.h"
+#include "vmm/page_aging.h"
 
 #define SITES_MAX 8192
 
-#define CALL     0xe8
-#define JMP      0xe9
-#define INT3     0xcc
-#define REL_LEN  5u /* of CALL and JMP with a 32-bit distance */
-#define HOOK_LEN 7u /* out %al,$port; jmp */
-#define GAP_MIN  32u
-#define CALLS    4u
+#define CALLS 4u
 
 /* A module's sections, and what they may have of code. */
 #define SECTIONS_MAX 4096u
@@ -50,22 +46,7 @@ static int patch_sites(const struct guest_memory *m, const void *vmlinux, size_t
     return rc;
 }
 
-/* ---- the way to module_finalize() ---- */
-
-static int32_t distance(const uint8_t *insn)
-{
-    int32_t d;
-
-    memcpy(&d, insn + 1, sizeof d);
-    return d;
-}
-
-static void set_target(uint8_t *insn, uint64_t va, uint64_t target)
-{
-    const int32_t d = (int32_t)(target - va - REL_LEN);
-
-    memcpy(insn + 1, &d, sizeof d);
-}
+/* ---- the kernel's functions that we change ---- */
 
 /* The calls of the function at `target` in this piece of code: offsets into it. */
 static unsigned find_calls(const uint8_t *text, const struct elf_extent *code, uint64_t target,
@@ -73,68 +54,54 @@ static unsigned find_calls(const uint8_t *text, const struct elf_extent *code, u
 {
     unsigned count = 0;
 
-    for (size_t i = 0; i + REL_LEN <= code->len && count < CALLS; i++)
-        if (text[i] == CALL &&
-            code->va + i + REL_LEN + (uint64_t)(int64_t)distance(text + i) == target &&
+    for (size_t i = 0; i + CODE_REL_BYTES <= code->len && count < CALLS; i++)
+        if (text[i] == CODE_CALL && code_target(text + i, code->va + i) == target &&
             code_starts_at(text, code->len, i))
             out[count++] = i;
     return count;
 }
 
-/* The middle of the longest gap between functions: bytes that nothing runs. 0: there is none. */
-static size_t find_gap(const uint8_t *text, size_t len)
+static void hook_modules(const struct elf_extent *code, const uint8_t *text, uint8_t *loaded,
+                         uint64_t target, struct code_gap *gap, struct kernel_code *out)
 {
-    size_t best = 0, best_len = 0;
-
-    for (size_t i = 0; i < len;) {
-        size_t end = i;
-        while (end < len && text[end] == INT3)
-            end++;
-        if (end - i > best_len) {
-            best = i;
-            best_len = end - i;
-        }
-        i = end + 1;
-    }
-    return best_len >= GAP_MIN ? best + (best_len - HOOK_LEN) / 2 : 0;
-}
-
-static bool hook_calls(const struct guest_memory *m, const uint8_t *file,
-                       const struct elf_extent *code, uint64_t target, struct kernel_code *out)
-{
-    const uint8_t *text = file + code->offset;
-    uint8_t *loaded = code->pa ? guest_memory_at(m, code->pa, code->len) : NULL;
+    uint8_t hook[2 + CODE_REL_BYTES] = {0xe6, MODULE_PORT, CODE_JMP};
     size_t call[CALLS];
     const unsigned calls = find_calls(text, code, target, call);
-    const size_t gap = calls ? find_gap(text, code->len) : 0;
 
-    if (!loaded || !gap)
-        return false;
-    uint8_t hook[HOOK_LEN] = {0xe6, MODULE_PORT, JMP};
-    set_target(hook + 2, code->va + gap + 2, target);
-    memcpy(loaded + gap, hook, sizeof hook);
-    out->module_hook = code->va + gap;
+    if (!calls)
+        return;
+    code_set_target(hook + 2, code->va + gap->next + 2, target);
+    const size_t at = code_gap_put(gap, loaded, hook, sizeof hook);
+    if (!at)
+        return;
+    out->module_hook = code->va + at;
     for (unsigned i = 0; i < calls; i++)
-        set_target(loaded + call[i], code->va + call[i], out->module_hook);
-    return true;
+        code_set_target(loaded + call[i], code->va + call[i], out->module_hook);
+}
+
+static void change_functions(const struct guest_memory *m, const struct elf_view *elf,
+                             const struct kallsyms *symbols, struct kernel_code *out)
+{
+    const uint64_t finalize = kallsyms_address(symbols, "module_finalize");
+    struct elf_extent code;
+    unsigned position = 0;
+
+    while (elf_next_code(elf, &position, &code)) {
+        const uint8_t *text = elf->bytes + code.offset;
+        uint8_t *loaded = code.pa ? guest_memory_at(m, code.pa, code.len) : NULL;
+        struct code_gap gap;
+        if (!loaded || !code_gap_find(text, code.len, &gap))
+            continue;
+        if (finalize && !out->module_hook)
+            hook_modules(&code, text, loaded, finalize, &gap, out);
+        out->aging_flushes += page_aging_patch(&code, text, loaded, symbols, &gap);
+    }
 }
 
 static bool has_modules(const struct kallsyms *symbols)
 {
     return kallsyms_address(symbols, "module_finalize") ||
            kallsyms_address(symbols, "load_module") || kallsyms_address(symbols, "do_init_module");
-}
-
-static void hook_modules(const struct guest_memory *m, const struct elf_view *elf,
-                         const struct kallsyms *symbols, struct kernel_code *out)
-{
-    const uint64_t target = kallsyms_address(symbols, "module_finalize");
-    struct elf_extent code;
-    unsigned position = 0;
-
-    while (target && !out->module_hook && elf_next_code(elf, &position, &code))
-        if (hook_calls(m, elf->bytes, &code, target, out))
-            return;
 }
 
 static void find_extent(const struct elf_view *elf, struct kernel_code *out)
@@ -166,7 +133,7 @@ int kernel_code_patch(const struct guest_memory *m, const void *vmlinux, size_t 
         return -1;
     find_extent(&elf, out);
     if (symbols)
-        hook_modules(m, &elf, symbols, out);
+        change_functions(m, &elf, symbols, out);
     if (is_linux && !symbols)
         doubt =
             "the kernel's symbol table (kallsyms) is of no known layout, so RDTSC in its modules "
@@ -176,6 +143,9 @@ int kernel_code_patch(const struct guest_memory *m, const void *vmlinux, size_t 
                 "cannot be found in time";
     else if (is_linux && !cr4_writes)
         doubt = "no write to CR4 was found in the kernel, so RDTSC in programs may not be trapped";
+    else if (is_linux && !out->aging_flushes && page_aging_is_known(symbols))
+        doubt = "the place where the kernel ages its pages was not found, so what it takes out of "
+                "memory may not be the same";
     snprintf(out->doubt, sizeof out->doubt, "%s", doubt);
     return 0;
 }

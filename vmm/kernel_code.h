@@ -28,9 +28,10 @@
 #define MODULE_PORT 0xe4
 
 struct kernel_code {
-    uint64_t module_hook; /* address of that OUT; 0: there is none */
-    uint64_t start, end;  /* what the kernel's file takes of the address space */
-    unsigned patched;     /* sites in the kernel's file */
+    uint64_t module_hook;   /* address of that OUT; 0: there is none */
+    uint64_t start, end;    /* what the kernel's file takes of the address space */
+    unsigned patched;       /* sites in the kernel's file */
+    unsigned aging_flushes; /* places where it ages a page (vmm/page_aging.h) */
     char doubt[160]; /* what could not be found, and so may make a replay diverge; "": nothing */
 };
 

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "vmm/boot.h"
+#include "vmm/code_gap.h"
 #include "vmm/code_sites.h"
 #include "vmm/kernel_code.h"
 
@@ -203,6 +204,48 @@ static void survives_damaged_files(void **state)
     free(bad);
 }
 
+/* Where that va of the kernel's file was loaded. */
+static const uint8_t *loaded_at(const struct guest_memory *m, const void *vmlinux, size_t len,
+                                uint64_t va)
+{
+    struct elf_view elf;
+    struct elf_extent code;
+    unsigned position = 0;
+    struct err e;
+
+    assert_int_equal(elf_open(&elf, vmlinux, len, "test", &e), 0);
+    while (elf_next_code(&elf, &position, &code))
+        if (va >= code.va && va - code.va < code.len)
+            return guest_memory_at(m, code.pa + (va - code.va), code.len - (va - code.va));
+    return NULL;
+}
+
+/* Of each function that ages: the one BTR of the Accessed bit is a call of it, behind which CR3 is
+ * written. */
+static void check_aging_is_led_over_a_flush(const struct guest_memory *m, const void *vmlinux,
+                                            size_t len, const struct kallsyms *k)
+{
+    static const uint8_t btr[] = {0xf0, 0x48, 0x0f, 0xba};
+    static const uint8_t flush[] = {5,    0x9c, 0x51, 0x0f, 0x20, 0xd9,
+                                    0x0f, 0x22, 0xd9, 0x59, 0x9d, 0xc3};
+    const uint64_t va = kallsyms_address(k, "ptep_test_and_clear_young");
+    const uint8_t *function = loaded_at(m, vmlinux, len, va);
+    unsigned calls = 0;
+
+    assert_non_null(function);
+    assert_null(memmem(function, 48, btr, sizeof btr));
+    for (size_t i = 5; i < 48; i++) { /* behind the call of __fentry__ */
+        const uint8_t *stub = function[i] == CODE_CALL
+                                  ? loaded_at(m, vmlinux, len, code_target(function + i, va + i))
+                                  : NULL;
+        if (!stub || memcmp(stub, btr, sizeof btr))
+            continue;
+        assert_memory_equal(stub + 5, flush, sizeof flush);
+        calls++;
+    }
+    assert_int_equal(calls, 1);
+}
+
 /* DITTO_TEST_VMLINUZ: a distribution kernel, as /boot/vmlinuz. */
 static void finds_the_sites_of_a_real_kernel(void **state)
 {
@@ -250,6 +293,8 @@ static void finds_the_sites_of_a_real_kernel(void **state)
     assert_string_equal(code.doubt, "");
     assert_int_equal(code.patched, count - of_kind[SITE_RDTSCP]);
     assert_in_range(code.module_hook, code.start, code.end - 1);
+    assert_in_range(code.aging_flushes, 4, 8);
+    check_aging_is_led_over_a_flush(&m, boot.vmlinux, boot.vmlinux_len, k);
     kallsyms_free(k);
     free(boot.vmlinux);
     guest_memory_destroy(&m);
