@@ -79,7 +79,7 @@ bool sync_decode(struct cursor *in, struct sync_point *last, struct sync_point *
 
 /* ---- forced points ---- */
 #define LANDMARK_CODE   16
-#define LANDMARK_PROBES 8
+#define LANDMARK_PROBES 14
 #define LANDMARK_WORDS  256
 #define LANDMARK_PAGES  16384 /* 64 MiB */
 

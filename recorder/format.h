@@ -92,7 +92,7 @@
  *               The block before INDEX is an EPOCH.
  */
 #define RECORDING_MAGIC   "DITTOREC"
-#define RECORDING_VERSION 14u
+#define RECORDING_VERSION 15u
 #define RECORDING_OLDEST  12u
 
 #define FILE_HEADER_BYTES  32u

@@ -223,6 +223,7 @@ struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err 
         struct translation to;
         vcpu_get_sregs(&p->cpu->vcpu, &sregs);
         fingerprint_take(&p->cpu->vcpu, p->cpu->vcpu.regs, &sregs, &c->here);
+        fingerprint_probe_stack(&p->vm.memory, &c->here);
         if (walk(&p->vm.memory, sregs.cr3, linear_rip(p->cpu->vcpu.regs->rip, &sregs.cs), &to))
             c->here.gpa = to.gpa;
     }

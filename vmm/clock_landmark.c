@@ -267,6 +267,7 @@ static enum clock_choice stop_at(struct clock *c, enum clock_choice choice,
                                  struct landmark *landmark)
 {
     if (choice == CLOCK_CHOSEN) {
+        fingerprint_probe_stack(&c->vcpu->vm->memory, landmark);
         if (!landmark->exact)
             fingerprint_compare_written(c->vcpu, landmark);
         written_forced(c->vcpu->vm, landmark);

@@ -18,6 +18,8 @@
 #define LINE_BYTES  64u /* of what a pointer points to */
 #define POINTERS    (REG_COUNT + STACK_ABOVE / 8)
 #define LOOK_AHEAD  24
+/* Kernel code saves six registers at most. */
+#define STACK_PROBES 6u
 
 static uint64_t stack_digest(const struct guest_memory *m, uint64_t cr3, unsigned cpl, uint64_t rsp)
 {
@@ -235,6 +237,14 @@ void fingerprint_probe_also(const struct guest_memory *m, struct landmark *l, co
         add_probe(m, l, va[i]);
     for (unsigned i = 0; i < before.probes; i++)
         add_probe(m, l, before.probe[i].va);
+}
+
+void fingerprint_probe_stack(const struct guest_memory *m, struct landmark *l)
+{
+    if (l->probes > LANDMARK_PROBES - STACK_PROBES)
+        l->probes = LANDMARK_PROBES - STACK_PROBES;
+    for (unsigned i = 0; i < STACK_PROBES; i++)
+        add_probe(m, l, l->regs[REGISTER_RSP] + i * sizeof(uint64_t));
 }
 
 /* Words that are not mapped (any more) count, too. */

@@ -158,3 +158,17 @@ diverges() {
     ditto 0 verify cut.ditto
     [[ $output == *identical*'powered off' ]]
 }
+
+@test "recordings of older formats replay" {
+    local golden version count=0
+    for golden in "$tree"/tests/golden/*.ditto; do
+        version=$(od -An -tu4 -j8 -N4 "$golden")
+        [[ ${golden##*/} == v$((version))-* ]]
+        cp "$golden" .
+        ditto 0 verify --json "${golden##*/}"
+        [ "$(json_field result <(echo "$output"))" = identical ]
+        [ "$(json_field landings <(echo "$output"))" -ge 10 ]
+        count=$((count + 1))
+    done
+    [ "$count" -ge 3 ]
+}

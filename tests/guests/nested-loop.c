@@ -10,8 +10,9 @@
 /*
  * A loop within a loop, at CPL3. The inner one counts the same way each time, in a register; the
  * outer one's progress shows only in memory, where nothing that the inner loop's code names lies:
- * behind a pointer in a register (pointed=1), or nowhere near one; or the inner one writes the same
- * to many pages each time (pages=1), or to more than are compared (pages=2; at CPL0).
+ * behind a pointer in a register (pointed=1), on the stack, where a function saves its caller's
+ * registers (saved=1; at CPL0), or nowhere near one; or the inner one writes the same to many pages
+ * each time (pages=1), or to more than are compared (pages=2; at CPL0).
  */
 static uint64_t n;
 static struct {
@@ -40,6 +41,27 @@ static void user_global(void)
                      : [n] "r"(n), [passes] "i"(PASSES)
                      : "rax", "cc", "memory");
     leave_user();
+}
+
+/* As a benchmark does that calls the same function on the same data again and again: all that the
+ * function works on is the same, too. */
+static void saved_progress(void)
+{
+    uint64_t count = 0;
+
+    __asm__ volatile("1:\n\tinc %[count]\n\t"
+                     "push %[count]\n\t"
+                     "xor %k[count], %k[count]\n\t"
+                     "push %[count]\n\t"
+                     "mov %[passes], %%eax\n"
+                     "2:\n\tdec %%eax\n\tjnz 2b\n\t"
+                     "pop %[count]\n\t"
+                     "pop %[count]\n\t"
+                     "cmp %[n], ticks(%%rip)\n\tjb 1b"
+                     : [count] "+r"(count)
+                     : [n] "r"(n), [passes] "i"(PASSES)
+                     : "rax", "cc", "memory");
+    outer.count = count;
 }
 
 static OWN_PAGE uint8_t written[PAGES][PAGE_BYTES];
@@ -72,6 +94,11 @@ static void mix_count(const struct interrupted *found)
     landed = mix(landed, outer.count);
 }
 
+static void mix_saved(const struct interrupted *found)
+{
+    landed = mix(landed, *((const uint64_t *)found->rsp + 1));
+}
+
 static void done(void)
 {
     report_ticks(n);
@@ -81,8 +108,13 @@ static void done(void)
 void guest_main(void)
 {
     n = parameter("ticks", TICKS);
-    at_tick = mix_count;
+    at_tick = parameter("saved", 0) ? mix_saved : mix_count;
     timer_start(parameter("pages", 0) ? 20 : 100); /* to come to many passes */
+    if (parameter("saved", 0)) {
+        saved_progress();
+        done();
+        return;
+    }
     if (parameter("pages", 0) == 2) {
         first_page = FAR;
         pages = FAR_PAGES;
