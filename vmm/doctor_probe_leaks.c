@@ -13,6 +13,13 @@ GUEST_CODE(micro_rdtscp, "rdtscp\n" GUEST_DONE);
 GUEST_CODE(micro_rdrand, "rdrand %rax\n" GUEST_DONE);
 GUEST_CODE(micro_rdseed, "rdseed %rax\n" GUEST_DONE);
 GUEST_CODE(micro_rdpid, "rdpid %rax\n" GUEST_DONE);
+/* An exit between an x87 instruction and the question of where it was. */
+GUEST_CODE(micro_fnstenv, "fninit\n"
+                          "micro_fldz: fldz\n"
+                          "in $0xe1, %eax\n"
+                          "fnstenv 0x800000\n"
+                          "mov 0x80000c, %eax\n" GUEST_DONE);
+extern const uint8_t micro_fldz[];
 
 #define VECTOR_UD 6
 #define VECTOR_GP 13
@@ -123,6 +130,26 @@ static void probe_rdpid(struct probe_outcome *o)
     probe_absent(PROGRAM(micro_rdpid), 3, false, o);
 }
 
+/* AMD's CPUs before Zen 2 do not save the pointers with the rest of the x87 state, unless there is
+ * an exception (CPUID 0x80000008, XSAVEERPTR), and Linux puts one of its own there. */
+static void probe_fnstenv(struct probe_outcome *o)
+{
+    const uint64_t wanted = MICRO_CODE + (uint64_t)(micro_fldz - micro_fnstenv);
+    struct micro_guest g;
+
+    if (!micro_guest_start(&g, PROGRAM(micro_fnstenv), 3, o) ||
+        !micro_guest_expect(&g, EXIT_RDTSC, 0, o))
+        return;
+    vcpu_finish_rdtsc(&g.vcpu, &g.exit, some_time);
+    if (!micro_guest_finish(&g, o))
+        return;
+    if (g.vcpu.regs->rax == wanted)
+        probe_says(o, PROBE_OK, "is the guest's own after an exit");
+    else
+        probe_says(o, PROBE_MISSING, "after an exit it is the host's, %#llx",
+                   (unsigned long long)g.vcpu.regs->rax);
+}
+
 static const char not_told[] = "cpuid hides it; a guest that uses it anyway diverges in replay";
 
 const struct probe doctor_leak_probes[] = {
@@ -135,5 +162,7 @@ const struct probe doctor_leak_probes[] = {
     {"RDRAND faults", probe_rdrand, false, not_told},
     {"RDSEED faults", probe_rdseed, false, not_told},
     {"RDPID faults", probe_rdpid, false, not_told},
+    {"FNSTENV's instruction pointer", probe_fnstenv, false,
+     "a guest that uses it (FNSTENV, FNSAVE) diverges in replay"},
     {0},
 };
