@@ -18,7 +18,7 @@
 #define LINE_BYTES  64u /* of what a pointer points to */
 #define POINTERS    (REG_COUNT + STACK_ABOVE / 8)
 #define LOOK_AHEAD  24
-/* Kernel code saves six registers at most. */
+/* For these there is room at least; code saves six registers at most. */
 #define STACK_PROBES 6u
 
 static uint64_t stack_digest(const struct guest_memory *m, uint64_t cr3, unsigned cpl, uint64_t rsp)
@@ -241,10 +241,14 @@ void fingerprint_probe_also(const struct guest_memory *m, struct landmark *l, co
 
 void fingerprint_probe_stack(const struct guest_memory *m, struct landmark *l)
 {
+    uint64_t word[STACK_ABOVE / 8];
+    const size_t count = walk_read(m, l->cr3, l->regs[REGISTER_RSP], word, sizeof word) / 8;
+
     if (l->probes > LANDMARK_PROBES - STACK_PROBES)
         l->probes = LANDMARK_PROBES - STACK_PROBES;
-    for (unsigned i = 0; i < STACK_PROBES; i++)
-        add_probe(m, l, l->regs[REGISTER_RSP] + i * sizeof(uint64_t));
+    for (size_t i = 0; i < count && l->probes < LANDMARK_PROBES; i++)
+        if (!line_at(m, l->cr3, l->cpl, word[i])) /* a count is no pointer */
+            add_probe(m, l, l->regs[REGISTER_RSP] + i * sizeof word[0]);
 }
 
 /* Words that are not mapped (any more) count, too. */
