@@ -246,9 +246,11 @@ void fingerprint_probe_stack(const struct guest_memory *m, struct landmark *l)
 
     if (l->probes > LANDMARK_PROBES - STACK_PROBES)
         l->probes = LANDMARK_PROBES - STACK_PROBES;
-    for (size_t i = 0; i < count && l->probes < LANDMARK_PROBES; i++)
-        if (!line_at(m, l->cr3, l->cpl, word[i])) /* a count is no pointer */
-            add_probe(m, l, l->regs[REGISTER_RSP] + i * sizeof word[0]);
+    /* A count is rarely an address that is mapped. */
+    for (int pointers = 0; pointers <= 1; pointers++)
+        for (size_t i = 0; i < count && l->probes < LANDMARK_PROBES; i++)
+            if ((line_at(m, l->cr3, l->cpl, word[i]) != NULL) == pointers)
+                add_probe(m, l, l->regs[REGISTER_RSP] + i * sizeof word[0]);
 }
 
 /* Words that are not mapped (any more) count, too. */

@@ -21,7 +21,7 @@ void fingerprint_take(struct vcpu *vcpu, const struct kvm_regs *regs, const stru
 void fingerprint_probe_also(const struct guest_memory *m, struct landmark *l, const uint64_t *va,
                             unsigned count);
 
-/* ... and the words on top of the stack that are no pointers, as many as there is room for: what a
+/* ... and words on top of the stack, those first that are no pointers, as there is room: what a
  * function called in a loop has saved of its callers' registers. The loop's progress shows there
  * while the function's own registers take the same values in each call. */
 void fingerprint_probe_stack(const struct guest_memory *m, struct landmark *l);
