@@ -64,16 +64,16 @@ static unsigned find_calls(const uint8_t *text, const struct elf_extent *code, u
 static void hook_modules(const struct elf_extent *code, const uint8_t *text, uint8_t *loaded,
                          uint64_t target, struct code_gap *gap, struct kernel_code *out)
 {
-    uint8_t hook[2 + CODE_REL_BYTES] = {0xe6, MODULE_PORT, CODE_JMP};
+    const uint8_t hook[2 + CODE_REL_BYTES] = {0xe6, MODULE_PORT, CODE_JMP};
     size_t call[CALLS];
     const unsigned calls = find_calls(text, code, target, call);
 
     if (!calls)
         return;
-    code_set_target(hook + 2, code->va + gap->next + 2, target);
     const size_t at = code_gap_put(gap, loaded, hook, sizeof hook);
     if (!at)
         return;
+    code_set_target(loaded + at + 2, code->va + at + 2, target);
     out->module_hook = code->va + at;
     for (unsigned i = 0; i < calls; i++)
         code_set_target(loaded + call[i], code->va + call[i], out->module_hook);

@@ -9,7 +9,8 @@
 #define ACCESSED_BIT 5
 #define NOP          0x90
 
-/* None of them is longer in any kernel; what matches in the function behind it is one of them. */
+/* None of them is longer in any kernel. A BTR like it in what lies behind one is flushed for
+ * nothing. */
 #define FUNCTION_BYTES 160u
 
 static const char *const aging_functions[] = {
@@ -29,7 +30,7 @@ static bool clears_accessed(const uint8_t *insn)
 static bool lead_over_flush(uint64_t va, uint8_t *loaded, size_t at, struct code_gap *gap)
 {
     uint8_t *insn = loaded + at;
-    uint8_t stub[] = {
+    uint8_t detour[] = {
         0,    0,    0,    0, 0, 0, /* the BTR */
         0x9c,                      /* pushf */
         0x51,                      /* push %rcx */
@@ -40,12 +41,12 @@ static bool lead_over_flush(uint64_t va, uint8_t *loaded, size_t at, struct code
         0xc3,                      /* ret */
     };
 
-    memcpy(stub, insn, BTR_BYTES);
-    const size_t stub_at = code_gap_put(gap, loaded, stub, sizeof stub);
-    if (!stub_at)
+    memcpy(detour, insn, BTR_BYTES);
+    const size_t detour_at = code_gap_put(gap, loaded, detour, sizeof detour);
+    if (!detour_at)
         return false;
     insn[0] = CODE_CALL;
-    code_set_target(insn, va + at, va + stub_at);
+    code_set_target(insn, va + at, va + detour_at);
     insn[CODE_REL_BYTES] = NOP;
     return true;
 }

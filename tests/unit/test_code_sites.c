@@ -220,8 +220,8 @@ static const uint8_t *loaded_at(const struct guest_memory *m, const void *vmlinu
     return NULL;
 }
 
-/* Of each function that ages: the one BTR of the Accessed bit is a call of it, behind which CR3 is
- * written. */
+/* In ptep_test_and_clear_young(), the one BTR of the Accessed bit is a call of it, behind which CR3
+ * is written. */
 static void check_aging_is_led_over_a_flush(const struct guest_memory *m, const void *vmlinux,
                                             size_t len, const struct kallsyms *k)
 {
@@ -235,12 +235,12 @@ static void check_aging_is_led_over_a_flush(const struct guest_memory *m, const 
     assert_non_null(function);
     assert_null(memmem(function, 48, btr, sizeof btr));
     for (size_t i = 5; i < 48; i++) { /* behind the call of __fentry__ */
-        const uint8_t *stub = function[i] == CODE_CALL
-                                  ? loaded_at(m, vmlinux, len, code_target(function + i, va + i))
-                                  : NULL;
-        if (!stub || memcmp(stub, btr, sizeof btr))
+        const uint8_t *detour = function[i] == CODE_CALL
+                                    ? loaded_at(m, vmlinux, len, code_target(function + i, va + i))
+                                    : NULL;
+        if (!detour || memcmp(detour, btr, sizeof btr))
             continue;
-        assert_memory_equal(stub + 5, flush, sizeof flush);
+        assert_memory_equal(detour + 5, flush, sizeof flush);
         calls++;
     }
     assert_int_equal(calls, 1);
