@@ -15,13 +15,16 @@ image='e2fsprogs busybox-static cpio zstd'
 test='bats gdb'
 # Full Debian guest images, which only the long tests use.
 debian='debootstrap e2fsprogs fdisk dosfstools mtools xfsprogs btrfs-progs lvm2'
+# Build a QEMU without a fault of Debian 12's ('make khost-qemu').
+qemu='dpkg-dev patch pkg-config meson ninja-build libglib2.0-dev libpixman-1-dev libattr1-dev libcap-ng-dev
+    libslirp-dev libfdt-dev zlib1g-dev'
 # Tools for those who change dittovm: formatting and shell checks.
 develop='clang-format shellcheck'
 
 usage() {
     cat <<EOT
 usage: install-deps.sh [--check | --list] [GROUP...]
-  GROUP    build, run, image, test, debian, develop, or
+  GROUP    build, run, image, test, debian, qemu, develop, or
            demo (build run image) or check (demo test debian develop); default: demo
   --check  print the missing packages, install nothing; exit 1 when one is missing
   --list   print every group's packages
@@ -36,6 +39,7 @@ group_packages() {
     image) echo $image ;;
     test) echo $test ;;
     debian) echo $debian ;;
+    qemu) echo $qemu ;;
     develop) echo $develop ;;
     demo) echo $build $run $image ;;
     check) echo $build $run $image $test $debian $develop ;;
@@ -69,7 +73,7 @@ for arg; do
 done
 
 if [ $mode = list ]; then
-    for group in ${groups:-build run image test debian develop}; do
+    for group in ${groups:-build run image test debian qemu develop}; do
         packages=$(group_packages "$group") || exit 2
         printf '%-8s %s\n' "$group:" "$packages"
     done

@@ -19,6 +19,7 @@
 #include "vmm/emulated_args.h"
 #include "vmm/emulated_relay.h"
 
+#define QEMU  "qemu-system-x86_64"
 #define PORTS 4
 /* And one more descriptor for QEMU, at EMULATED_GDB_FD, if gdb is to be waited for. */
 #define PASSED_MAX (PORTS + 1)
@@ -38,11 +39,18 @@ static bool in_path(const char *program)
     return found;
 }
 
+const char *emulated_qemu(const char *datadir, char path[EMULATED_PATH_MAX])
+{
+    const int length = snprintf(path, EMULATED_PATH_MAX, "%s/" QEMU, datadir);
+
+    return length < (int)EMULATED_PATH_MAX && access(path, X_OK) == 0 ? path : QEMU;
+}
+
 int emulated_available(const char *datadir, struct err *e)
 {
     static const char *const files[] = {"khost-vmlinux", "khost-initrd.cpio"};
-    char path[4096];
-    if (!in_path("qemu-system-x86_64"))
+    char path[EMULATED_PATH_MAX];
+    if (emulated_qemu(datadir, path) != path && !in_path(QEMU))
         return err_set(e, STATUS_ERROR,
                        "the emulated KVM host needs qemu-system-x86_64, which is not in PATH; run "
                        "'apt-get install qemu-system-x86'");

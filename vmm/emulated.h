@@ -17,8 +17,11 @@ struct emulated_forward {
     uint16_t outer, inner; /* 127.0.0.1:outer here leads to port `inner` of the emulated host */
 };
 
+#define EMULATED_PATH_MAX 4096u
+
 struct emulated_options {
     const char *datadir; /* holds khost-vmlinux and khost-initrd.cpio */
+    const char *qemu;    /* emulated_qemu() */
     unsigned memory_mib; /* of the emulated host: the guest's memory and about 1 GiB for itself */
     unsigned tsc_khz;    /* emulated_tsc_khz(); 0: the emulated kernel measures it */
     /*
@@ -43,6 +46,10 @@ struct emulated_options {
  * same place as the command's own messages; it is for looking into failures only.
  */
 #define EMULATED_DEBUG_VARIABLE "DITTO_KHOST_DEBUG"
+
+/* The QEMU to run: the one that 'make khost-qemu' has put into datadir, its name in path, else the
+ * one in PATH. */
+const char *emulated_qemu(const char *datadir, char path[EMULATED_PATH_MAX]);
 
 /* 0 when emulated_run() can be tried: QEMU and the two files exist; -1 with what to install. */
 int emulated_available(const char *datadir, struct err *e);

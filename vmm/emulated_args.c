@@ -128,7 +128,6 @@ void emulated_qemu_args(const struct emulated_options *o, const struct string_li
      * The first CPU is for the kernel alone (leave_first_cpu() in guest-tools/khost/agent_setup.c).
      */
     static const char *const fixed[] = {
-        "qemu-system-x86_64",
         "-no-user-config",
         "-nodefaults",
         "-display",
@@ -149,6 +148,7 @@ void emulated_qemu_args(const struct emulated_options *o, const struct string_li
         "-cpu",
         "max,-rdrand,-rdseed,-rdtscp,-rdpid",
     };
+    string_list_add(out, "%s", o->qemu);
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
         string_list_add(out, "%s", fixed[i]);
     string_list_add(out, "-m");

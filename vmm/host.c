@@ -127,7 +127,7 @@ static int hold_lock(const char *path, struct err *e)
 
 static int run_emulated(const struct invocation *inv, const struct host_needs *needs, struct err *e)
 {
-    char dirs[4][PATH_MAX];
+    char dirs[4][PATH_MAX], qemu[EMULATED_PATH_MAX];
     const char *rw[4];
     struct gdb_listener listener = {.fd = -1};
     unsigned count = 0;
@@ -142,6 +142,7 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
     }
     struct emulated_options options = {
         .datadir = host_data_dir(inv),
+        .qemu = emulated_qemu(host_data_dir(inv), qemu),
         .memory_mib = (unsigned)(needs->guest_memory >> 20) + EMULATED_OWN_MIB,
         .tsc_khz = emulated_tsc_khz(),
         .rw_dirs = rw,

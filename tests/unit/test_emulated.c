@@ -4,9 +4,12 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "vmm/emulated_args.h"
 #include "vmm/emulated_tsc.h"
@@ -85,14 +88,17 @@ static void qemu_args_name_everything(void **state)
 {
     (void)state;
     const struct emulated_forward forwards[] = {{1234, 1234}, {65535, 80}};
-    const struct emulated_options o = {
-        .datadir = "/data", .memory_mib = 1280, .forwards = forwards, .forward_count = 2};
+    const struct emulated_options o = {.datadir = "/data",
+                                       .qemu = "/data/qemu",
+                                       .memory_mib = 1280,
+                                       .forwards = forwards,
+                                       .forward_count = 2};
     struct string_list rw = {0}, args = {0};
     string_list_add(&rw, "/a,b");
     string_list_add(&rw, "/c");
     emulated_qemu_args(&o, &rw, false, &args);
 
-    assert_string_equal(args.items[0], "qemu-system-x86_64");
+    assert_string_equal(args.items[0], "/data/qemu");
     assert_null(args.items[args.count]);
     assert_string_equal(value_of(&args, "-m", 0), "1280");
     assert_string_equal(value_of(&args, "-kernel", 0), "/data/khost-vmlinux");
@@ -123,7 +129,7 @@ static void qemu_args_name_everything(void **state)
 static void qemu_has_a_port_for_gdb(void **state)
 {
     (void)state;
-    struct emulated_options o = {.datadir = "/data", .memory_mib = 512};
+    struct emulated_options o = {.datadir = "/data", .qemu = "/data/qemu", .memory_mib = 512};
     struct string_list rw = {0}, args = {0};
     emulated_qemu_args(&o, &rw, false, &args);
     assert_null(value_of(&args, "-chardev", 4));
@@ -141,7 +147,7 @@ static void qemu_has_a_port_for_gdb(void **state)
 static void qemu_cpu_has_no_leaks(void **state)
 {
     (void)state;
-    const struct emulated_options o = {.datadir = "/data", .memory_mib = 512};
+    const struct emulated_options o = {.datadir = "/data", .qemu = "/data/qemu", .memory_mib = 512};
     static const char *const off[] = {",-rdrand", ",-rdseed", ",-rdtscp", ",-rdpid"};
     struct string_list rw = {0}, args = {0};
     emulated_qemu_args(&o, &rw, true, &args);
@@ -157,7 +163,7 @@ static void qemu_cpu_has_no_leaks(void **state)
 static void the_host_knows_its_tsc(void **state)
 {
     (void)state;
-    struct emulated_options o = {.datadir = "/data", .memory_mib = 512};
+    struct emulated_options o = {.datadir = "/data", .qemu = "/data/qemu", .memory_mib = 512};
     struct string_list rw = {0}, args = {0};
     emulated_qemu_args(&o, &rw, false, &args);
     assert_null(strstr(value_of(&args, "-append", 0), "tsc_early_khz"));
@@ -287,6 +293,25 @@ static void quote_is_one_clean_line(void **state)
     assert_string_equal(out, "");
 }
 
+/* One that is beside the emulated host's files comes before the one in PATH. */
+static void own_qemu_comes_first(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/ditto-emulated-XXXXXX", path[EMULATED_PATH_MAX], expected[64];
+
+    assert_non_null(mkdtemp(dir));
+    assert_string_equal(emulated_qemu(dir, path), "qemu-system-x86_64");
+    snprintf(expected, sizeof expected, "%s/qemu-system-x86_64", dir);
+    const int fd = open(expected, O_CREAT | O_WRONLY, 0600);
+    assert_true(fd >= 0);
+    assert_string_equal(emulated_qemu(dir, path), "qemu-system-x86_64");
+    assert_int_equal(fchmod(fd, 0700), 0);
+    close(fd);
+    assert_string_equal(emulated_qemu(dir, path), expected);
+    unlink(expected);
+    rmdir(dir);
+}
+
 static void missing_files_are_named(void **state)
 {
     (void)state;
@@ -307,12 +332,19 @@ static void missing_files_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(list_is_ended_by_null),        cmocka_unit_test(rw_dirs_are_not_nested),
-        cmocka_unit_test(too_many_rw_dirs_are_refused), cmocka_unit_test(qemu_args_name_everything),
-        cmocka_unit_test(qemu_cpu_has_no_leaks),        cmocka_unit_test(request_reads_back),
-        cmocka_unit_test(oversized_request_is_refused), cmocka_unit_test(quote_is_one_clean_line),
-        cmocka_unit_test(missing_files_are_named),      cmocka_unit_test(qemu_has_a_port_for_gdb),
-        cmocka_unit_test(the_host_knows_its_tsc),       cmocka_unit_test(tsc_is_measured),
+        cmocka_unit_test(list_is_ended_by_null),
+        cmocka_unit_test(rw_dirs_are_not_nested),
+        cmocka_unit_test(too_many_rw_dirs_are_refused),
+        cmocka_unit_test(qemu_args_name_everything),
+        cmocka_unit_test(qemu_cpu_has_no_leaks),
+        cmocka_unit_test(request_reads_back),
+        cmocka_unit_test(oversized_request_is_refused),
+        cmocka_unit_test(quote_is_one_clean_line),
+        cmocka_unit_test(own_qemu_comes_first),
+        cmocka_unit_test(missing_files_are_named),
+        cmocka_unit_test(qemu_has_a_port_for_gdb),
+        cmocka_unit_test(the_host_knows_its_tsc),
+        cmocka_unit_test(tsc_is_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
