@@ -360,7 +360,7 @@ static enum armed_stop run_armed(struct breakpoints *set, struct breakpoint **at
         enum armed_stop stop = run_watched(set, exit, e);
         if (stop != ARMED_EXIT)
             return stop;
-        verdict = trace_exit(set->vcpu, exit, regs, sregs);
+        verdict = trace_exit(set->vcpu, exit, breakpoint_filter_may_extend(set), regs, sregs);
         if (verdict == TRACE_RUN_ON)
             breakpoints_keep_kick(set, set->vcpu->kick_passed);
     } while (verdict == TRACE_RUN_ON);

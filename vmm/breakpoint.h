@@ -209,6 +209,8 @@ int breakpoints_do_write(struct breakpoints *set, int rc, struct vcpu_exit *exit
  * at its place) has counted to 0. */
 bool breakpoint_filter_start(struct breakpoints *set, struct breakpoint *b,
                              const struct kvm_regs *regs, const struct kvm_sregs *sregs);
+/* Whether the trace in place may take another exit for more code. */
+bool breakpoint_filter_may_extend(const struct breakpoints *set);
 /* Whether all its conditions are true. */
 bool breakpoint_conditions_hold(const struct breakpoints *set, const struct breakpoint *b,
                                 const struct kvm_regs *regs, const struct kvm_sregs *sregs);

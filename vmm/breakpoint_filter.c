@@ -16,12 +16,20 @@
 #define TRACE_SHORT_NS 1000000ull
 #define TRACE_PAUSE    256
 
+/* An exit of a trace, for code that is not copied yet, costs about as much as a pass without one.
+ * So that few passes with much code between them are not much dearer than without traces, and many
+ * not than with the best one: after so many exits the code runs on without, for as many passes, and
+ * then with a trace that may take twice as many. */
+#define TRACE_EXITS 8u
+
 struct breakpoint_filter {
     uint64_t last[REG_COUNT]; /* registers at the previous pass */
     unsigned passes;
     unsigned traces_at;       /* the pass from which on traces are tried again */
     unsigned in_vain;         /* traces in a row that the code soon left */
     uint64_t traced_ns;       /* when the last one began; 0: none yet */
+    unsigned exits;           /* that a trace may take */
+    unsigned exits_left;      /* of these */
     bool rewritten;           /* the code changes from pass to pass */
     uint8_t page[PAGE_BYTES]; /* of the place, at the previous pass */
 };
@@ -31,8 +39,10 @@ struct breakpoint_filter *breakpoint_filter_new(const struct vcpu *vcpu)
     struct breakpoint_filter *f = calloc(1, sizeof *f);
 
     _Static_assert(sizeof f->last == sizeof *vcpu->regs, "all registers");
-    if (f)
+    if (f) {
         memcpy(f->last, vcpu->regs, sizeof f->last);
+        f->exits_left = f->exits = TRACE_EXITS;
+    }
     return f;
 }
 
@@ -126,6 +136,10 @@ static bool is_worth_it(const struct breakpoints *set, const struct breakpoint *
     struct breakpoint_filter *f = b->filter;
     struct translation t;
 
+    if (!f->exits_left) {
+        f->traces_at = f->passes + f->exits;
+        f->exits_left = f->exits *= 2;
+    }
     if (f->passes < f->traces_at || (b->cpl == 0 && is_rewritten(b)))
         return false;
     if (f->passes < SLOW_PASSES_WRITABLE && b->cpl == 0 &&
@@ -140,6 +154,17 @@ static bool is_worth_it(const struct breakpoints *set, const struct breakpoint *
     f->in_vain = 0;
     f->traces_at = f->passes + TRACE_PAUSE;
     return false;
+}
+
+bool breakpoint_filter_may_extend(const struct breakpoints *set)
+{
+    struct breakpoint_filter *f = set->traced ? set->traced->filter : NULL;
+
+    if (!f || set->counted)
+        return true;
+    if (f->exits_left)
+        f->exits_left--;
+    return f->exits_left;
 }
 
 bool breakpoint_filter_start(struct breakpoints *set, struct breakpoint *b,

@@ -365,7 +365,7 @@ static enum trace_verdict trapped(struct trace *t, struct vcpu *vcpu, uint64_t h
     return TRACE_RUN_ON;
 }
 
-enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
+enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit, bool extend,
                               struct kvm_regs *regs, struct kvm_sregs *sregs)
 {
     struct trace *t = vcpu->vm->trace;
@@ -396,7 +396,9 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
     }
     if (!trace_extend(t, offset, &copy, &target))
         return TRACE_OTHER;
-    if (!copy && t->cpl == 0)
+    if (!extend)
+        copy = 0;
+    if (!copy && (t->cpl == 0 || !extend))
         trace_stop(vcpu); /* kernel code could see which page tables are in use */
     if (t->active)
         annex_refresh(annex_of(t->vm), vcpu);

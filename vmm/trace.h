@@ -57,8 +57,9 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
                  unsigned count, uint64_t *countdown);
 
 /* To be asked first after every exit while a trace is in place. On TRACE_TRUE, *regs and *sregs are
- * the state of the guest's code at the site. */
-enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit,
+ * the state of the guest's code at the site. Where the code comes to some that is not copied yet,
+ * and `extend` is false, the trace is taken away instead, and the guest's own code runs on. */
+enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit, bool extend,
                               struct kvm_regs *regs, struct kvm_sregs *sregs);
 
 /* Bring the vCPU, which stands anywhere in a trace behind an instruction of the guest's, to where

@@ -67,6 +67,18 @@ GUEST_CODE(exchange, "mov $3, %esi\n"
                      "jmp *%r8\n"
                      "2: dec %esi\n"
                      "jnz exchange_at\n" GUEST_DONE);
+/* Each jump takes the trace an exit, the first time. */
+GUEST_CODE(sprawl, "mov $4, %esi\n"
+                   "sprawl_at: dec %esi\n"
+                   "jz 2f\n"
+                   ".rept 250\n"
+                   "lea 1f(%rip), %r8\n"
+                   "jmp *%r8\n"
+                   "1:\n"
+                   ".endr\n"
+                   "jmp sprawl_at\n"
+                   "2:\n" GUEST_DONE);
+#define SPRAWL_EXITS 40u /* for four passes, which is few; as a trace it is 250 */
 /* A REP whose 17th and 18th iterations write what is watched, the first bytes of a page. */
 GUEST_CODE(repeat, "mov $3, %ebx\n"
                    "1: mov $0x800ff0, %edi\n"
@@ -78,7 +90,7 @@ GUEST_CODE(repeat, "mov $3, %ebx\n"
 #define REPEAT_COUNT   5000u
 #define REPEAT_WATCHED 0x801000u
 extern const uint8_t repeat_at[], loop_at[], near_at[], outer_at[], inner_at[], beside_at[],
-    pushf_at[], popf_at[], out_at[], exchange_at[];
+    pushf_at[], popf_at[], out_at[], exchange_at[], sprawl_at[];
 
 /* Where the programs are: a page that user code cannot write to, as that of real programs. */
 #define CODE_AT                 0x600000u
@@ -498,6 +510,22 @@ static void test_exchange(unsigned cpl)
     ok(good && is_clean(PROGRAM(exchange)), "leaving a trace behind CMPXCHG16B", cpl, NULL);
 }
 
+/* Few passes with much code between them: see TRACE_EXITS. */
+static void test_sprawl(unsigned cpl)
+{
+    static const struct trace_condition last_pass = {.reg = 4, .value = 1};
+    struct breakpoint b = {
+        .va = ADDRESS(sprawl, sprawl_at), .cpl = cpl, .condition = &last_pass, .conditions = 1};
+
+    start(PROGRAM(sprawl), cpl, NULL);
+    add(&b);
+    const bool good =
+        run() == BREAKPOINT_HIT && guest.vcpu.regs->rsi == 1 && set.exits <= SPRAWL_EXITS;
+    printf("# %llu exits\n", (unsigned long long)set.exits);
+    breakpoints_remove(&set, &b);
+    ok(good && is_clean(PROGRAM(sprawl)), "few passes with much code between them,", cpl, NULL);
+}
+
 /* The landmark of the pass where RAX has this value. */
 static struct landmark take(unsigned cpl, uint64_t rax)
 {
@@ -604,6 +632,7 @@ int main(int argc, char **argv)
         if (!native) {
             test_conditions(cpl);
             test_exchange(cpl);
+            test_sprawl(cpl);
             test_landing(cpl);
         }
     }
