@@ -398,8 +398,9 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit, b
         return TRACE_OTHER;
     if (!extend)
         copy = 0;
+    /* Outside the trace, kernel code could see which page tables are in use. */
     if (!copy && (t->cpl == 0 || !extend))
-        trace_stop(vcpu); /* kernel code could see which page tables are in use */
+        trace_stop(vcpu);
     if (t->active)
         annex_refresh(annex_of(t->vm), vcpu);
     go_to(t, vcpu, copy ? code_address(t, copy) : target, regs, sregs);
