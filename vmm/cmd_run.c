@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "vmm/command.h"
 #include "vmm/description.h"
+#include "vmm/doctor.h"
 #include "vmm/live.h"
 #include "vmm/machine.h"
 #include "vmm/run_options.h"
@@ -154,6 +155,7 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
         .command_line = s->command_line,
         .disk = s->disk,
         .owns_tsd = true,
+        .cpu_doubt = o->cpu_doubt,
         .clock = o->clock,
         .slow = o->slow,
         .grace_ns = o->grace_ms * 1000000u,
@@ -190,7 +192,8 @@ static int run_from(const struct run_options *o, struct live *l, struct console 
     return rc;
 }
 
-static bool redirected(const struct invocation *inv, const struct run_options *o, uint64_t memory,
+/* False: it is for this process to run the machine, here. */
+static bool redirected(const struct invocation *inv, struct run_options *o, uint64_t memory,
                        int *status, struct err *e)
 {
     struct host_needs needs = {.guest_memory = memory};
@@ -203,10 +206,13 @@ static bool redirected(const struct invocation *inv, const struct run_options *o
         needs.recording = needs.write_paths[needs.write_path_count++] = o->recording;
     if (o->write_through)
         needs.write_paths[needs.write_path_count++] = o->disk;
-    return host_redirect(inv, &needs, status, e);
+    if (host_redirect(inv, &needs, status, e))
+        return true;
+    o->cpu_doubt = o->record ? doctor_cpu_doubt() : NULL;
+    return false;
 }
 
-static int run_live(const struct invocation *inv, const struct run_options *o, struct err *e)
+static int run_live(const struct invocation *inv, struct run_options *o, struct err *e)
 {
     struct live l;
     int rc;

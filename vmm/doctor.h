@@ -53,6 +53,8 @@ void doctor_run_isolated(void (*run)(struct probe_outcome *), unsigned limit_ms,
 
 /* A guest's SYSCALL, SYSRET and SSE work: the shortest proof that real guests run here. */
 void probe_real_guest(struct probe_outcome *o);
+/* A SETcc keeps its flags where its store faults by nested paging. */
+void probe_setcc(struct probe_outcome *o);
 /* Probes of the CPU's debug registers. */
 void probe_register_cpl0(struct probe_outcome *o);
 void probe_register_cpl3(struct probe_outcome *o);
@@ -63,6 +65,13 @@ void probe_register_cpl3(struct probe_outcome *o);
  * milliseconds; at most a second where KVM hangs.
  */
 int doctor_quick_check(struct err *e);
+
+/*
+ * What this CPU does wrongly that ordinary programs meet, so that a recording made here may not
+ * replay: one line, as recorder_doubt() takes it; NULL: nothing. Only emulated CPUs are looked at,
+ * some milliseconds.
+ */
+const char *doctor_cpu_doubt(void);
 
 /* The machine and what dittovm makes of it. */
 struct doctor_host {

@@ -1,3 +1,4 @@
+#include <cpuid.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -14,7 +15,8 @@
 
 #include "vmm/doctor.h"
 
-#define QUICK_LIMIT_MS 1000
+#define QUICK_LIMIT_MS   1000
+#define CPUID_HYPERVISOR 0x40000000u
 /* How long a child may take to die of its watchdog, or to go away after SIGKILL or its result. */
 #define GRACE_MS 1000
 
@@ -133,6 +135,28 @@ void doctor_run_isolated(void (*run)(struct probe_outcome *), unsigned limit_ms,
                    strsignal(WTERMSIG(status)));
     else
         probe_says(o, PROBE_BROKEN, "the probe ended without a result");
+}
+
+/* QEMU's CPU (TCG) says so in the leaf where hypervisors give their names. */
+static bool cpu_is_qemus(void)
+{
+    unsigned name[3] = {0}, max;
+
+    __cpuid(CPUID_HYPERVISOR, max, name[0], name[1], name[2]);
+    return memcmp(name, "TCGTCGTCGTCG", sizeof name) == 0;
+}
+
+const char *doctor_cpu_doubt(void)
+{
+    struct probe_outcome o;
+
+    if (!cpu_is_qemus())
+        return NULL;
+    doctor_run_isolated(probe_setcc, QUICK_LIMIT_MS, &o);
+    if (o.result == PROBE_OK)
+        return NULL;
+    return "this emulated CPU loses the flags of a SETcc whose store faults, which programs do not "
+           "expect; 'make khost-qemu' builds a QEMU that keeps them";
 }
 
 int doctor_quick_check(struct err *e)

@@ -163,7 +163,7 @@ static void probe_fnstenv(struct probe_outcome *o)
 /* The fault is nested paging's, which a guest cannot see, so it depends on the host where it is.
  * QEMU (seen: 7.2, 11.1) calculates all flags for some conditions, and then has lost what it needs
  * to begin the instruction once more. */
-static void probe_setcc(struct probe_outcome *o)
+void probe_setcc(struct probe_outcome *o)
 {
     struct micro_guest g;
 

@@ -127,6 +127,7 @@ static int hold_lock(const char *path, struct err *e)
 
 static int run_emulated(const struct invocation *inv, const struct host_needs *needs, struct err *e)
 {
+    const char *const datadir = host_data_dir(inv);
     char dirs[4][PATH_MAX], qemu[EMULATED_PATH_MAX];
     const char *rw[4];
     struct gdb_listener listener = {.fd = -1};
@@ -141,14 +142,14 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
         }
     }
     struct emulated_options options = {
-        .datadir = host_data_dir(inv),
-        .qemu = emulated_qemu(host_data_dir(inv), qemu),
+        .datadir = datadir,
+        .qemu = emulated_qemu(datadir, qemu),
         .memory_mib = (unsigned)(needs->guest_memory >> 20) + EMULATED_OWN_MIB,
         .tsc_khz = emulated_tsc_khz(),
         .rw_dirs = rw,
         .rw_dir_count = count,
     };
-    if (emulated_available(options.datadir, e) < 0 ||
+    if (emulated_available(datadir, e) < 0 ||
         (needs->gdb && listen_for_gdb(&listener, needs->gdb, &options, e) < 0))
         return -1;
     if (needs->in_progress)

@@ -245,6 +245,7 @@ int live_machine(struct live *l, struct machine *m, struct console *console, str
         .cpus = 1,
         .owns_tsd = description_owns_tsd(l->description),
         .disk = l->disk,
+        .cpu_doubt = l->options->cpu_doubt,
         .clock = l->options->clock,
         .slow = l->options->slow,
         .grace_ns = l->options->grace_ms * 1000000u,

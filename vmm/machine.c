@@ -386,5 +386,7 @@ int machine_record(struct machine *m, struct recorder *recorder, struct err *e)
         recorder_hook(recorder, &m->hook);
     if (m->kernel_code.doubt[0])
         machine_doubt(m, "%s", m->kernel_code.doubt);
+    if (m->config.cpu_doubt)
+        machine_doubt(m, "%s", m->config.cpu_doubt);
     return rc;
 }

@@ -31,6 +31,7 @@ struct machine_config {
     struct disk *disk; /* may be NULL; stays the caller's */
     bool owns_tsd; /* CR4.TSD is ours (vmm/cr4.h): false only for one that goes on from a recording
                       in which it was not */
+    const char *cpu_doubt; /* doctor_cpu_doubt(), of one that is recorded; may be NULL */
     const struct clock_ops *clock;
     uint64_t slow;     /* device time passes so many times slower than the host's; at least 1 */
     uint64_t grace_ns; /* how long an interrupt waits for a sync point before one is forced */

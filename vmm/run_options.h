@@ -23,6 +23,8 @@ struct run_options {
     uint64_t grace_ms, digest_s, checkpoint_s;
     uint64_t slow; /* how many times slower the machine's clock runs than the host's */
     const struct clock_ops *clock; /* NULL: the best one that this host has */
+    /* Not an option: found out once it is clear that the machine runs here. May be NULL. */
+    const char *cpu_doubt;
 };
 
 extern const char run_help[];

@@ -1,18 +1,35 @@
 # What a recorder cannot make exact, it says, and the recording does.
 load helper
 
+# but_for_the_cpu: $output of info without what is said of an emulated CPU's SETcc, which is not the guest's fault.
+but_for_the_cpu() {
+    grep -v 'unsure  *this emulated CPU loses the flags of a SETcc' <<<"$output" || true
+}
+
 @test "an exact recording has nothing that was left to chance" {
     ditto 0 info "$SHARED/small.ditto"
-    [[ $output != *unsure* ]]
+    [[ $(but_for_the_cpu) != *unsure* ]]
+}
+
+# With Debian's QEMU and with the one of `make khost-qemu`: doctor knows which it is.
+@test "a CPU that executes programs wrongly" {
+    run bounded 120 "$DITTO" --host emulated doctor
+    if grep -q 'SETcc to a page that is not there  *ok' <<<"$output"; then
+        ditto 0 info --json "$SHARED/small.ditto"
+        [[ $output == *'"unsure": []'* ]]
+        return
+    fi
+    grep 'SETcc to a page that is not there  *missing' <<<"$output"
+    grep 'the replay may diverge: this emulated CPU loses the flags of a SETcc' "$SHARED/small.err"
     ditto 0 info --json "$SHARED/small.ditto"
-    [[ $output == *'"unsure": []'* ]]
+    [[ $output == *'"unsure": ['*'this emulated CPU loses the flags of a SETcc'* ]]
 }
 
 @test "kernel code that is found late" {
     ditto 0 run --memory 32M -o late.ditto --kernel "$BUILD/guests/late-code.elf"
     [[ $stderr == *'the replay may diverge: RDTSC in kernel code at 0xffffffffc0000000 was found only after'* ]]
     ditto 0 info late.ditto
-    [[ $output == *'unsure        RDTSC in kernel code at 0xffffffffc0000000 was'* ]]
+    [[ $output == *'unsure  '*'RDTSC in kernel code at 0xffffffffc0000000 was'* ]]
     ditto 0 verify late.ditto
 }
 
@@ -20,11 +37,11 @@ load helper
     ditto 0 run --memory 160M -o many.ditto --kernel "$BUILD/guests/nested-loop.elf" --slow 60 --append 'pages=2 ticks=2'
     [[ $stderr == *'the replay may diverge: so much memory was written before a forced point'* ]]
     ditto 0 info many.ditto
-    [[ $output == *'unsure        so much memory was written before a forced point'* ]]
+    [[ $output == *'unsure  '*'so much memory was written before a forced point'* ]]
     # Where all of it is compared there is no doubt.
     ditto 0 run --memory 32M -o few.ditto --kernel "$BUILD/guests/nested-loop.elf" --append 'pages=1 ticks=3'
     ditto 0 info few.ditto
-    [[ $output != *unsure* ]]
+    [[ $(but_for_the_cpu) != *unsure* ]]
 }
 
 @test "a kernel that is not understood" {
