@@ -57,6 +57,16 @@ void *guest_memory_at(const struct guest_memory *m, uint64_t gpa, uint64_t len);
  */
 void *guest_memory_any(const struct guest_memory *m, uint64_t gpa, uint64_t len);
 
+/* Whether the page of this GPA is in a bitmap with a bit for each page of m->host. True of what is
+ * no RAM. */
+static inline bool guest_memory_in(const struct guest_memory *m, const uint64_t *bitmap,
+                                   uint64_t gpa)
+{
+    const uint8_t *at = guest_memory_any(m, gpa, 1);
+
+    return !at || bitmap_has(bitmap, (uint64_t)(at - m->host) / PAGE_BYTES);
+}
+
 /*
  * The next run of pages at or after *start (a byte offset into m->host) that were ever touched: the
  * others are zero, and reading them would allocate them. False when there is none.

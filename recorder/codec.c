@@ -155,6 +155,16 @@ bool landmark_next_page(struct cursor *list, struct landmark_page *page)
     return !list->bad;
 }
 
+void landmark_mark_pages(const struct landmark *l, const struct guest_memory *m, uint64_t *bitmap)
+{
+    struct cursor list = cursor_of(l->page_list, l->page_list_bytes);
+    struct landmark_page page = {0};
+
+    assert(l->exact);
+    while (landmark_next_page(&list, &page) && page.page < m->size / PAGE_BYTES)
+        bitmap_set(bitmap, page.page);
+}
+
 static void pages_encode(struct bytes *out, const struct landmark *l)
 {
     bytes_put_varint(out, l->pages);

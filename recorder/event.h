@@ -129,6 +129,8 @@ struct landmark_page {
 void landmark_put_page(struct bytes *list, struct landmark_page *last,
                        const struct landmark_page *page);
 bool landmark_next_page(struct cursor *list, struct landmark_page *page);
+/* Set the bits of all pages of an exact landmark that memory has, one of each page of m->host. */
+void landmark_mark_pages(const struct landmark *l, const struct guest_memory *m, uint64_t *bitmap);
 
 /* What a landmark is compared by, in this order. */
 enum fingerprint_part {

@@ -63,6 +63,9 @@ struct breakpoint {
     /* Or it stops not before its instruction, a REP, but between two iterations of that, where this
      * landmark is; NULL: it does not. */
     const struct landmark *within;
+    /* A bit for each page of guest_memory.host that may be written on the way to where it stops.
+     * NULL: each may be. */
+    const uint64_t *written;
     /* Also at so many passes from now on, if not 0, whatever the above say. Each takes 1 from it.
      */
     uint64_t countdown;

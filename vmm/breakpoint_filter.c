@@ -180,7 +180,7 @@ bool breakpoint_filter_start(struct breakpoints *set, struct breakpoint *b,
         /* Where all conditions are true and stops() says no, none tells passes apart. */
         started = (count || (set->counted && !b->conditions)) &&
                   trace_start(set->vcpu, set->hook, regs, sregs, conditions, count,
-                              set->counted ? &set->counted->countdown : NULL);
+                              set->counted ? &set->counted->countdown : NULL, b->written);
     }
     memcpy(f->last, regs, sizeof f->last);
     return started;

@@ -5,12 +5,15 @@
  */
 #include "vmm/clock.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/now.h"
 #include "mmu/walk.h"
 #include "vmm/breakpoint.h"
 #include "vmm/fingerprint.h"
 #include "vmm/insn.h"
+#include "vmm/repeat.h"
 #include "vmm/return_site.h"
 #include "vmm/same_passes.h"
 #include "vmm/site.h"
@@ -47,7 +50,7 @@
 /* ---- recording ---- */
 
 /* User code that user mode can write may have been written since the last sync point, where replay
- * sets its breakpoint: it would have to follow each write to that page (land_watching()). */
+ * sets its breakpoint: it would have to follow each write to that page (run_watching()). */
 static bool is_writable_code(const struct translation *t, const struct kvm_sregs *sregs)
 {
     return sregs->ss.dpl == 3 && t->writable;
@@ -93,6 +96,36 @@ static enum site_quality quality_wanted(unsigned steps, unsigned jump_steps)
                                                       : SITE_MEMORY;
 }
 
+/*
+ * Go to the end of the string instruction in user code, of which so many iterations are left. By
+ * steps: a breakpoint behind it would leave the frame of an exception on the kernel's stack. What
+ * can be done in software is; the pages that a step has used are there. CLOCK_LATER: one of the
+ * next iterations may fault, or it takes too long.
+ */
+static enum clock_choice finish_repeat(struct clock *c, const struct insn *insn,
+                                       struct vcpu_exit *exit, struct err *e)
+{
+    struct vcpu *vcpu = c->vcpu;
+    const uint64_t rip = vcpu->regs->rip, began = host_now_ns();
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    while (vcpu->regs->rip == rip) {
+        if (host_now_ns() - began > RUN_TO_NS ||
+            !site_can_step(&vcpu->vm->memory, insn, vcpu->regs, &sregs))
+            return CLOCK_LATER;
+        if (c->ops->step(c, exit, e) < 0)
+            return CLOCK_FAILED;
+        if (exit->kind == EXIT_KICK)
+            return CLOCK_LATER;
+        if (exit->kind != EXIT_STEP)
+            return CLOCK_EXITED;
+        if (vcpu->regs->rip == rip && !vcpu->vm->memory.readable)
+            repeat_run(vcpu, NULL, UINT64_MAX);
+    }
+    return CLOCK_CHOSEN;
+}
+
 /* The vCPU's place, or one some steps on. */
 static enum clock_choice choose_near(struct clock *c, const struct clock_host *host,
                                      struct landmark *landmark, struct vcpu_exit *exit,
@@ -127,11 +160,13 @@ static enum clock_choice choose_near(struct clock *c, const struct clock_host *h
                 return exit->kind == EXIT_KICK ? CLOCK_LATER : CLOCK_EXITED;
             continue;
         }
-        if ((insn.info.attributes & REPEATED) && host->quietly)
+        if ((insn.info.attributes & REPEATED) && sregs.ss.dpl == 0 && host->quietly)
             return CLOCK_LATER;
         if (insn.info.attributes & REPEATED) {
-            enum clock_choice behind =
-                return_site_run_to(vcpu, host, insn.va + insn.info.length, RUN_TO_NS, exit, e);
+            const enum clock_choice behind =
+                sregs.ss.dpl == 3 ? finish_repeat(c, &insn, exit, e)
+                                  : return_site_run_to(vcpu, host, insn.va + insn.info.length,
+                                                       RUN_TO_NS, exit, e);
             if (behind != CLOCK_CHOSEN)
                 return behind;
             continue;
@@ -533,6 +568,46 @@ static enum breakpoint_stop run_watching(struct breakpoints *set, struct breakpo
     return stop;
 }
 
+/* The pages that may be written before a landmark, as breakpoints want them; NULL: they are not
+ * known. The caller frees it. */
+static uint64_t *pages_written(const struct vm *vm, const struct landmark *l)
+{
+    uint64_t *pages = l->exact ? calloc(vm_bitmap_words(vm), sizeof *pages) : NULL;
+
+    if (pages)
+        landmark_mark_pages(l, &vm->memory, pages);
+    return pages;
+}
+
+/* Whether the code of a landmark may be written on the way there by what it is itself mapped for:
+ * also with what is there already, over the breakpoint. Following the writes to a page costs 50 ms
+ * in the emulated host, and the landmark's list has pages that were written before, too. */
+static bool may_write_itself(const struct guest_memory *m, const struct breakpoint *b,
+                             const struct landmark *l)
+{
+    struct translation t;
+
+    return l->cpl == 3 && b->written && guest_memory_in(m, b->written, l->gpa) &&
+           walk(m, l->cr3, b->va, &t) && t.gpa == l->gpa && t.writable;
+}
+
+/* Run to the landmark, whose code is at `site`. */
+static enum breakpoint_stop run_to(struct clock *c, struct breakpoints *set, struct breakpoint *b,
+                                   const struct landmark *l, const uint8_t *site,
+                                   struct vcpu_exit *exit, struct err *e)
+{
+    const bool is_written = *site != l->code[0] || may_write_itself(&c->vcpu->vm->memory, b, l);
+    enum breakpoint_stop stop;
+
+    if (is_written && breakpoints_can_watch(c->vcpu, l->gpa, 1))
+        return run_watching(set, b, l, site, exit, e);
+    if (breakpoints_add(set, b, e) < 0)
+        return BREAKPOINT_FAILED;
+    stop = breakpoints_run(set, exit, e);
+    breakpoints_remove(set, b);
+    return stop;
+}
+
 static enum clock_landing land(struct clock *c, const struct landmark *landmark,
                                struct vcpu_exit *exit, const volatile bool *interrupted,
                                struct err *e)
@@ -547,29 +622,25 @@ static enum clock_landing land(struct clock *c, const struct landmark *landmark,
     struct breakpoint b = landmark_breakpoint(landmark, conditions);
     struct breakpoints own, *set = c->breakpoints ? c->breakpoints : &own;
     struct looked_for looked = {landmark, &c->stats.passes, 0};
+    const uint8_t *site = guest_memory_at(&c->vcpu->vm->memory, landmark->gpa, 1);
 
     b.stops = is_found;
     b.opaque = &looked;
     c->stats.passes = (struct landing_passes){0};
-    const uint8_t *site = guest_memory_at(&c->vcpu->vm->memory, landmark->gpa, 1);
-    const bool is_written = site && *site != landmark->code[0];
-    if (!site || (is_written && !breakpoints_can_watch(c->vcpu, landmark->gpa, 1)))
+    if (!site || (*site != landmark->code[0] && !breakpoints_can_watch(c->vcpu, landmark->gpa, 1)))
         return LAND_CHANGED;
     c->stats.landings++;
     const int there = is_there_already(c->vcpu, landmark, e);
     if (there)
         return there < 0 ? LAND_FAILED : LANDED;
+    uint64_t *const written = pages_written(c->vcpu->vm, landmark);
+    b.written = written;
     breakpoints_init(&own, c->vcpu, c->hook);
     own.interrupted = interrupted;
     c->stats.exits -= set->exits;
-    enum breakpoint_stop stop = BREAKPOINT_FAILED;
-    if (is_written) {
-        stop = run_watching(set, &b, landmark, site, exit, e);
-    } else if (breakpoints_add(set, &b, e) == 0) {
-        stop = breakpoints_run(set, exit, e);
-        breakpoints_remove(set, &b);
-    }
+    const enum breakpoint_stop stop = run_to(c, set, &b, landmark, site, exit, e);
     c->stats.exits += set->exits;
+    free(written);
     return stop == BREAKPOINT_HIT && !b.hit ? LAND_BREAK : landing_of[stop];
 }
 

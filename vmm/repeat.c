@@ -34,9 +34,10 @@ static bool decode(struct vcpu *vcpu, const struct kvm_sregs *sregs, struct copy
     const struct kvm_regs *regs = vcpu->regs;
     struct insn insn;
 
-    if (!sregs->cs.l || !insn_decode(&vcpu->vm->memory, sregs, regs->rip, &insn) ||
+    if ((!sregs->cs.l && !sregs->cs.db) ||
+        !insn_decode(&vcpu->vm->memory, sregs, linear_rip(regs->rip, &sregs->cs), &insn) ||
         !repeat_is(&insn) || insn.info.meta.category != ZYDIS_CATEGORY_STRINGOP ||
-        insn.info.address_width != 64 || insn.info.operand_count < 2)
+        insn.info.address_width != (sregs->cs.l ? 64 : 32) || insn.info.operand_count < 2)
         return false;
     switch (insn.info.mnemonic) {
     case ZYDIS_MNEMONIC_MOVSB:
@@ -121,12 +122,15 @@ uint64_t repeat_run(struct vcpu *vcpu, const struct watchpoint *watched, uint64_
     bool changed = false;
 
     vcpu_get_sregs(vcpu, &sregs);
-    if (regs.rcx < 2 || !decode(vcpu, &sregs, &c) || !is_plain(vcpu))
+    const uint64_t mask =
+        sregs.cs.l ? UINT64_MAX : UINT32_MAX; /* of registers, by the width of addresses */
+    const uint64_t left = regs.rcx & mask, rip = linear_rip(regs.rip, &sregs.cs);
+    if (left < 2 || !decode(vcpu, &sregs, &c) || !is_plain(vcpu))
         return 0;
     c.to_page = same_page(m, &sregs, &c, c.to, true, &c.to_gpa);
-    if (!c.to_page || ((c.to ^ regs.rip) & ~(uint64_t)(PAGE_BYTES - 1)) == 0)
+    if (!c.to_page || ((c.to ^ rip) & ~(uint64_t)(PAGE_BYTES - 1)) == 0)
         return 0;
-    most = less_of(less_of(most, regs.rcx - 1), left_in_page(&c, c.to));
+    most = less_of(less_of(most, left - 1), left_in_page(&c, c.to));
     if (c.has_source) {
         c.from_page = same_page(m, &sregs, &c, c.from, false, &from_gpa);
         if (!c.from_page)
@@ -143,10 +147,10 @@ uint64_t repeat_run(struct vcpu *vcpu, const struct watchpoint *watched, uint64_
         c.to_gpa += c.step;
         c.from += c.step;
     }
-    regs.rcx -= done;
-    regs.rdi += done * c.step;
+    regs.rcx = (regs.rcx - done) & mask;
+    regs.rdi = (regs.rdi + done * c.step) & mask;
     if (c.has_source)
-        regs.rsi += done * c.step;
+        regs.rsi = (regs.rsi + done * c.step) & mask;
     vcpu_set_regs(vcpu, &regs);
     return done;
 }

@@ -224,7 +224,7 @@ static void go_on(struct trace *t, struct vcpu *vcpu, const struct kvm_regs *reg
 
 bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm_regs *regs,
                  const struct kvm_sregs *sregs, const struct trace_condition *conditions,
-                 unsigned count, uint64_t *countdown)
+                 unsigned count, uint64_t *countdown, const uint64_t *written)
 {
     struct trace *t = trace_of(vcpu->vm);
     struct translation site;
@@ -235,6 +235,7 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
     memcpy(t->condition, conditions, count * sizeof *conditions);
     t->conditions = count;
     t->countdown = countdown;
+    t->written = written;
     t->words[WORD_COUNT] = countdown ? *countdown : 0;
     if (t->active) { /* go on in it */
         assert(t->site == regs->rip && t->root == sregs->cr3);
@@ -394,10 +395,8 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit, b
         regs->rip = t->site;
         return TRACE_TRUE;
     }
-    if (!trace_extend(t, offset, &copy, &target))
+    if (!trace_extend(t, offset, extend, &copy, &target))
         return TRACE_OTHER;
-    if (!extend)
-        copy = 0;
     /* Outside the trace, kernel code could see which page tables are in use. */
     if (!copy && (t->cpl == 0 || !extend))
         trace_stop(vcpu);

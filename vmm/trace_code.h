@@ -83,7 +83,7 @@ struct trace_request {
 /* A page that code was copied from, as it was then. */
 struct trace_page {
     uint64_t va, gpa;
-    bool writable;
+    bool guarded; /* its copies check themselves */
     uint8_t bytes[PAGE_BYTES];
 };
 
@@ -117,8 +117,9 @@ struct trace {
     unsigned trap_count;
     struct trace_condition condition[TRACE_CONDITIONS];
     unsigned conditions;
-    uint64_t *countdown; /* NULL: passes are not counted */
-    bool by_handler;     /* nothing is copied */
+    uint64_t *countdown;     /* NULL: passes are not counted */
+    const uint64_t *written; /* pages that may be, as in struct breakpoint */
+    bool by_handler;         /* nothing is copied */
     struct trace_jump jump;
 
     /* the translation */
@@ -207,10 +208,11 @@ uint64_t trace_handler_count(const struct trace *t);
 uint32_t trace_copy(struct trace *t, uint64_t va);
 /*
  * The code at an offset asked, by a HLT, for what it needs. True, with *copy the offset of the copy
- * of where the guest goes on, which is *target; 0 when there can be none now: the guest goes on at
- * the target itself. False when nothing asks there.
+ * of where the guest goes on, which is *target; 0 when there can be none now, or nothing
+ * `may_copy`: the guest goes on at the target itself. False when nothing asks there.
  */
-bool trace_extend(struct trace *t, uint32_t offset, uint32_t *copy, uint64_t *target);
+bool trace_extend(struct trace *t, uint32_t offset, bool may_copy, uint32_t *copy,
+                  uint64_t *target);
 /* Whether all code is still as it was copied. */
 bool trace_is_current(const struct trace *t);
 /* The entry of the map for an offset in the code; NULL for the comparison and other code of ours.

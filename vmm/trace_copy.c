@@ -100,23 +100,40 @@ static void clean(const struct trace *t, uint64_t gpa, uint8_t *bytes, size_t le
             bytes[t->trap[i].gpa - gpa] = t->trap[i].saved;
 }
 
+/*
+ * Whether user code in a page may change while the trace is in place. It may be writable, or have
+ * another mapping that is, as just-in-time compilers have.
+ */
+static bool may_change(const struct trace *t, uint64_t gpa)
+{
+    return t->cpl == 3 && (!t->written || guest_memory_in(t->memory, t->written, gpa));
+}
+
+static struct trace_page *find_page(struct trace *t, uint64_t va)
+{
+    for (unsigned i = t->page_count; i--;)
+        if (va - t->page[i].va < PAGE_BYTES)
+            return &t->page[i];
+    return NULL;
+}
+
 /* Keep the page as it is now. */
-static bool note_page(struct trace *t, uint64_t va, uint64_t gpa, bool writable)
+static bool note_page(struct trace *t, uint64_t va, uint64_t gpa)
 {
     va &= ~(uint64_t)(PAGE_BYTES - 1);
     gpa &= ~(uint64_t)(PAGE_BYTES - 1);
-    for (unsigned i = t->page_count; i--;)
-        if (t->page[i].va == va)
-            return t->page[i].gpa == gpa;
+    struct trace_page *page = find_page(t, va);
+    if (page)
+        return page->gpa == gpa;
     const uint8_t *from = guest_memory_at(t->memory, gpa, PAGE_BYTES);
     if (!from || t->page_count == TRACE_PAGES) {
         t->full |= t->page_count == TRACE_PAGES;
         return false;
     }
-    struct trace_page *page = &t->page[t->page_count++];
+    page = &t->page[t->page_count++];
     page->va = va;
     page->gpa = gpa;
-    page->writable = writable;
+    page->guarded = may_change(t, gpa);
     memcpy(page->bytes, from, PAGE_BYTES);
     clean(t, gpa, page->bytes, PAGE_BYTES);
     return true;
@@ -135,7 +152,7 @@ bool trace_is_current(const struct trace *t)
         const struct trace_page *page = &t->page[i];
         struct translation at;
         if (!walk(t->memory, t->root, page->va, &at) || at.gpa != page->gpa ||
-            !page_is_fit(t, &at) || (t->cpl == 3 && at.writable && !page->writable))
+            !page_is_fit(t, &at) || (!page->guarded && may_change(t, page->gpa)))
             return false;
         const void *now = guest_memory_at(t->memory, at.gpa, PAGE_BYTES);
         if (!now || memcmp(now, page->bytes, PAGE_BYTES))
@@ -159,9 +176,9 @@ static bool read_insn(struct trace *t, uint64_t va, struct insn *insn)
     if (!insn_decode_bytes(va, bytes, n, insn))
         return false;
     if (insn->info.length > first &&
-        (!page_is_fit(t, &at[1]) || !note_page(t, va + first, at[1].gpa, at[1].writable)))
+        (!page_is_fit(t, &at[1]) || !note_page(t, va + first, at[1].gpa)))
         return false;
-    return note_page(t, va, at[0].gpa, at[0].writable);
+    return note_page(t, va, at[0].gpa);
 }
 
 /* ---- instructions ---- */
@@ -513,32 +530,35 @@ static bool writes_memory(const struct insn *insn)
     return false;
 }
 
-/* Whether code at va needs a guard; *bytes is how far one reaches, 8 or 16, or 0 at a page's end,
- * where none is possible. */
-static bool needs_guard(const struct trace *t, uint64_t va, unsigned *bytes)
+static bool is_guarded(struct trace *t, const struct insn *insn)
 {
-    const uint64_t left = PAGE_BYTES - (va & (PAGE_BYTES - 1));
-    struct translation at;
-
-    *bytes = left >= 16 ? 16 : left >= 8 ? 8 : 0;
-    return t->cpl == 3 && walk(t->memory, t->root, va, &at) && at.writable;
+    return find_page(t, insn->va)->guarded ||
+           find_page(t, insn->va + insn->info.length - 1)->guarded;
 }
 
-/* Check the bytes at va, as they stand there while the trace runs: with the site's breakpoint. */
-static void emit_guard(struct trace *t, uint64_t va, unsigned bytes)
+/*
+ * Check that the guest's bytes from `from` on, within a page, are what was copied; they belong to
+ * the instruction at va. As they stand there while the trace runs: with the site's breakpoint.
+ * Returns how far the guard reaches.
+ */
+static uint64_t emit_guard(struct trace *t, uint64_t va, uint64_t from)
 {
+    const uint64_t page_end = (from | (PAGE_BYTES - 1)) + 1;
+    const unsigned bytes = page_end - from >= 16 ? 16 : 8;
     struct translation at;
     uint8_t expected[16];
 
-    if (!walk(t->memory, t->root, va, &at))
-        return;
+    if (page_end - from < bytes)
+        from = page_end - bytes;
+    assert(walk(t->memory, t->root, from, &at)); /* it was read just now */
     memcpy(expected, guest_memory_at(t->memory, at.gpa, bytes), bytes);
     if (t->site_gpa - at.gpa < bytes)
         expected[t->site_gpa - at.gpa] = HLT;
-    const uint32_t rel32 = trace_emit_guard(t, va, expected, bytes / 8);
+    const uint32_t rel32 = trace_emit_guard(t, from, expected, bytes / 8);
     if (!t->full)
         t->request[t->request_count++] =
             (struct trace_request){.target = va, .rel32 = rel32, .stale = true};
+    return from + bytes;
 }
 
 /* Copy from va on, up to a place that is known, a jump that is looked up, or an instruction that is
@@ -551,7 +571,6 @@ static void copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *
         struct trace_place *place = find_place(t, va);
         struct insn insn;
         uint64_t next;
-        unsigned reach;
         if (!place || place->copy || !*budget || !has_room(t) || !read_insn(t, va, &insn)) {
             if (!first) {
                 emit8(t, 0xe9);
@@ -560,26 +579,23 @@ static void copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *
             return;
         }
         const unsigned len = insn.info.length;
-        const bool may_change = needs_guard(t, va, &reach);
+        const bool guards = is_guarded(t, &insn);
         const bool checked = va != t->site && va >= guarded && va + len <= guarded_to;
         if (va == t->site)
             trace_begin_site(t);
         const uint32_t at = va == t->site ? t->quick : t->len;
-        if (!may_change || !checked) /* jumps must not get behind a guard */
+        if (!guards || !checked) /* jumps must not get behind a guard */
             begin_copy(t, place, at);
         t->map[t->map_count++] = (struct trace_map){.original = va, .offset = at};
         --*budget;
-        if (may_change && !checked && len <= reach) {
-            emit_guard(t, va, reach);
-            guarded = va;
-            guarded_to = va + reach;
-        }
+        if (guards && !checked)
+            for (guarded = guarded_to = va; guarded_to < va + len;)
+                guarded_to = emit_guard(t, va, guarded_to);
         if (writes_memory(&insn))
             guarded_to = 0;
         const unsigned requests = t->request_count;
         uint32_t body = t->len;
-        enum copied copied =
-            may_change && !checked && len > reach ? NOT_COPIED : copy_insn(t, &insn, work, &next);
+        const enum copied copied = copy_insn(t, &insn, work, &next);
         if (copied == NOT_COPIED) {
             /* Leave in front of it, always. */
             assert(t->request_count == requests);
@@ -648,13 +664,12 @@ static const struct trace_request *find_request(const struct trace *t, uint32_t 
 static uint32_t renew(struct trace *t, uint64_t va)
 {
     struct trace_place *place = find_place(t, va);
-    const uint64_t page_va = va & ~(uint64_t)(PAGE_BYTES - 1);
 
     if (!place || !place->copy || va == t->site)
         return 0;
     for (unsigned i = 0; i < t->page_count; i++) {
         struct trace_page *page = &t->page[i];
-        if (page->va == page_va) {
+        if (va - page->va < PAGE_BYTES || va + INSN_MAX - 1 - page->va < PAGE_BYTES) {
             memcpy(page->bytes, guest_memory_at(t->memory, page->gpa, PAGE_BYTES), PAGE_BYTES);
             clean(t, page->gpa, page->bytes, PAGE_BYTES);
         }
@@ -670,7 +685,7 @@ static uint32_t renew(struct trace *t, uint64_t va)
     return copy;
 }
 
-bool trace_extend(struct trace *t, uint32_t offset, uint32_t *copy, uint64_t *target)
+bool trace_extend(struct trace *t, uint32_t offset, bool may_copy, uint32_t *copy, uint64_t *target)
 {
     const bool miss = offset == t->miss_at;
     const struct trace_request *request = miss ? NULL : find_request(t, offset);
@@ -678,8 +693,11 @@ bool trace_extend(struct trace *t, uint32_t offset, uint32_t *copy, uint64_t *ta
     if (!miss && !request)
         return false;
     *target = miss ? t->words[WORD_TARGET] : request->target;
-    const bool leave = request && request->leave, stale = request && request->stale;
-    *copy = leave ? 0 : stale ? renew(t, *target) : trace_copy(t, *target);
+    const bool stale = request && request->stale;
+    *copy = 0;
+    if (!may_copy || (request && request->leave))
+        return true;
+    *copy = stale ? renew(t, *target) : trace_copy(t, *target);
     if (*copy && miss) {
         trace_add_target(t, *target, *copy);
         if (t->words[WORD_SITE] && !t->full)

@@ -106,7 +106,11 @@ set_dates() {
 build_programs() {
     for source in "$programs"/*.c; do
         name=$(basename "$source" .c)
-        "${CC:-cc}" -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -static -s \
+        flags=-D_GNU_SOURCE
+        # Without a C library: 32-bit ones are not installed everywhere.
+        [ "$name" != ditto-i386 ] || flags='-m32 -ffreestanding -nostdlib -fno-pic -no-pie -fno-stack-protector'
+        # shellcheck disable=SC2086 # words
+        "${CC:-cc}" -std=c11 $flags -O2 -Wall -Wextra -Werror -static -s \
             -o "$1/$name" "$source" || fail "cannot compile $source"
     done
     # busybox's date has no %N, and its shell prefers its own date to one in PATH.

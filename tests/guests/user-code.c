@@ -14,6 +14,8 @@
  *   5  x87 instructions in 32-bit code
  *   6  code that sets RFLAGS.TF: each of its instructions is followed by a #DB
  *   7  code that is written for each tick, to where nothing was before
+ *   8  code that hardly does anything but REP MOVS
+ *   9  ... in 32 bits
  */
 #define FAR_TO(selector, label)                                                                    \
     "pushq $" #selector "\n\tleaq " label "(%%rip), %%rax\n\tpushq %%rax\n\tlretq\n"
@@ -140,6 +142,34 @@ static void is_written(void)
     leave_user();
 }
 
+static uint8_t copied[2 * PAGE_BYTES];
+uint8_t copied_to[2 * PAGE_BYTES], *copied_from = copied;
+
+static void copies(void)
+{
+    while (ticks < limit32) {
+        const void *from = copied;
+        void *to = copied_to;
+        uint64_t length = sizeof copied;
+
+        __asm__ volatile("rep movsb" : "+S"(from), "+D"(to), "+c"(length)::"memory");
+        copied[passes++ % sizeof copied]++;
+    }
+    leave_user();
+}
+
+static void copies_in_32_bits(void)
+{
+    __asm__ volatile(FAR_TO(0x43, "1f") ".code32\n"
+                                        "1:\tmovl copied_from, %%esi\n\tmovl $copied_to, %%edi\n\t"
+                                        "movl %%ebx, %%ecx\n\trep movsb\n\t"
+                                        "incl count32\n\t"
+                                        "cmpl %%edx, ticks\n\tjb 1b\n\t" LEAVE
+                     :
+                     : "d"(limit32), "b"(sizeof copied)
+                     : "rax", "rcx", "rsi", "rdi", "memory");
+}
+
 static __attribute__((interrupt)) void on_step(struct interrupt_frame *frame)
 {
     (void)frame;
@@ -157,8 +187,8 @@ static void done(void)
 void guest_main(void)
 {
     static void (*const kinds[])(void) = {
-        counts_in_register, counts_in_memory, calls,     code_of_16_bits, sums,
-        sums_in_32_bits,    steps_itself,     is_written};
+        counts_in_register, counts_in_memory, calls,      code_of_16_bits, sums,
+        sums_in_32_bits,    steps_itself,     is_written, copies,          copies_in_32_bits};
     const uint64_t kind = parameter("kind", 0);
 
     limit32 = (uint32_t)parameter("ticks", TICKS);

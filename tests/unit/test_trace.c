@@ -20,14 +20,17 @@
 #include "mmu/walk.h"
 #include "vmm/trace_code.h"
 
-#define CR3    0x1000u
-#define MEMORY (256ull << 20)
-#define FAR    0x100000000000ull /* out of rel32's reach of any code here */
+#define CR3        0x1000u
+#define MEMORY     (256ull << 20)
+#define CODE_BYTES (2 * PAGE_BYTES)
+#define FAR        0x100000000000ull /* out of rel32's reach of any code here */
 
 static struct guest_memory memory;
+static uint64_t written[MEMORY / PAGE_BYTES / 64]; /* pages of it that may be */
 static uint64_t next_table = 0x2000, next_code = 64 << 20;
 static struct trace *t;
-static uint8_t *original; /* a page of code, with the trace near it */
+static uint8_t *area;     /* CODE_BYTES of code, with the trace behind them */
+static uint8_t *original; /* the first byte of the code */
 static uint8_t *gate;     /* a page that is not part of the guest: calls into the trace */
 
 /* ---- the guest ---- */
@@ -94,7 +97,7 @@ static int make(void **state)
     t = calloc(1, sizeof *t);
     if (!t || guest_memory_create(&memory, MEMORY, &e) < 0)
         return -1;
-    original = executable(0, PAGE_BYTES + TRACE_BYTES);
+    area = original = executable(0, CODE_BYTES + TRACE_BYTES);
     gate = executable(0, PAGE_BYTES);
     give_process();
     return 0;
@@ -103,7 +106,7 @@ static int make(void **state)
 static int drop(void **state)
 {
     (void)state;
-    munmap(original, PAGE_BYTES + TRACE_BYTES);
+    munmap(area, CODE_BYTES + TRACE_BYTES);
     munmap(gate, PAGE_BYTES);
     guest_memory_destroy(&memory);
     free(t);
@@ -124,6 +127,7 @@ static void begin(uint8_t *pages, uint64_t site, const struct trace_condition *c
     t->table = (uint32_t *)(pages + TRACE_TABLE_OFFSET);
     t->code = pages + TRACE_CODE_OFFSET;
     memset(pages, 0, TRACE_BYTES);
+    t->written = written;
     memcpy(t->condition, conditions, count * sizeof *conditions);
     t->conditions = count;
     trace_reset(t);
@@ -133,10 +137,11 @@ static void begin(uint8_t *pages, uint64_t site, const struct trace_condition *c
 static void build(const uint8_t *code, size_t len, size_t site,
                   const struct trace_condition *conditions, unsigned count)
 {
-    memset(original, 0xcc, PAGE_BYTES);
+    memset(area, 0xcc, CODE_BYTES);
     memcpy(original, code, len);
-    give_page((uintptr_t)original);
-    begin(original + PAGE_BYTES, (uintptr_t)original + site, conditions, count);
+    give_page((uintptr_t)area);
+    give_page((uintptr_t)area + PAGE_BYTES);
+    begin(area + CODE_BYTES, (uintptr_t)original + site, conditions, count);
 }
 
 /* ---- the vCPU ---- */
@@ -160,7 +165,7 @@ static void on_fault(int signal, siginfo_t *info, void *context)
     uint32_t copy;
     if (before_extension)
         before_extension();
-    if (!trace_extend(t, (uint32_t)offset, &copy, &target))
+    if (!trace_extend(t, (uint32_t)offset, true, &copy, &target))
         siglongjmp(stopped, 2);
     regs[REG_RIP] = (greg_t)(copy ? t->base + TRACE_CODE_OFFSET + copy : target);
 }
@@ -268,19 +273,22 @@ static void test_memory_condition(void **state)
     assert_int_equal(at_site[REG_RSI], 100000 - 4242);
 }
 
+static uint64_t gpa_of(uint64_t va)
+{
+    return (*leaf_of(va) & PTE_ADDRESS) + va % PAGE_BYTES;
+}
+
 /* What the guest writes to its code is in its memory, without the site's breakpoint. */
 static void mirror_code(void)
 {
-    const uint64_t offset = t->site - (uintptr_t)original;
-    uint8_t *page =
-        guest_memory_at(&memory, *leaf_of((uintptr_t)original) & PTE_ADDRESS, PAGE_BYTES);
-    const uint8_t site = page[offset];
+    uint8_t *const site = guest_memory_at(&memory, gpa_of(t->site), 1), own = *site;
 
-    memcpy(page, original, PAGE_BYTES);
-    page[offset] = site;
+    give_page((uintptr_t)area);
+    give_page((uintptr_t)area + PAGE_BYTES);
+    *site = own;
 }
 
-static void test_code_that_rewrites_itself(void **state)
+static void rewrite_and_run(unsigned offset, bool is_known)
 {
     /* 0: mov rcx,rdi; 3: xor eax,eax; 5: inc dword [12]; 11: add eax,0; 16: dec rcx (the site);
      * 19: jnz 5; 21: ret */
@@ -290,18 +298,31 @@ static void test_code_that_rewrites_itself(void **state)
     const struct trace_condition c = {.reg = 2, .value = 10};
     uint64_t result;
 
-    (void)state;
+    original = area + offset;
     build(code, sizeof code, 16, &c, 1);
-    uint64_t *leaf = leaf_of((uintptr_t)original);
-    *leaf |= PTE_WRITE;
-    t->site_gpa = (*leaf & PTE_ADDRESS) + 16 + ((uintptr_t)original & (PAGE_BYTES - 1));
+    for (unsigned page = 0; page < 2; page++)
+        bitmap_set(written, gpa_of((uintptr_t)area + page * PAGE_BYTES) / PAGE_BYTES);
+    if (!is_known)
+        t->written = NULL;
+    t->site_gpa = gpa_of(t->site);
     original[16] = 0xf4;
     before_extension = mirror_code;
     assert_true(call_copy((uintptr_t)original, 50, 0, 0, 0, &result));
     before_extension = NULL;
-    *leaf &= ~PTE_WRITE;
+    memset(written, 0, sizeof written);
+    original = area;
     assert_int_equal(at_site[REG_RAX], 41 * 42 / 2);
-    assert_in_range(exits, 2 * 41, 2 * 41 + 8); /* the two guards around the INC */
+    assert_in_range(exits, 41, 2 * 41 + 8); /* of one or two guards around the INC */
+}
+
+/* The page is not writable where the code runs: it is written by another mapping. */
+static void test_code_that_is_rewritten(void **state)
+{
+    (void)state;
+    rewrite_and_run(0, true);
+    rewrite_and_run(0, false);
+    for (unsigned before_end = 1; before_end < 22; before_end++)
+        rewrite_and_run(PAGE_BYTES - before_end, true);
 }
 
 /* A return first compares with the target that it had first: all but the last of a recursion's. */
@@ -365,10 +386,30 @@ static void test_what_asks_for_nothing(void **state)
     (void)state;
     build(tight, sizeof tight, 3, &c, 1);
     t->words[WORD_TARGET] = 0;
-    assert_true(trace_extend(t, t->miss_at, &copy, &target));
+    assert_true(trace_extend(t, t->miss_at, true, &copy, &target));
     assert_int_equal(copy, 0);
     assert_int_equal(target, 0);
-    assert_false(trace_extend(t, t->miss_at + 1, &copy, &target));
+    assert_false(trace_extend(t, t->miss_at + 1, true, &copy, &target));
+}
+
+/* Where nothing more may be copied, what asks is told where to go on, and the trace stays as it is.
+ */
+static void test_nothing_more_may_be_copied(void **state)
+{
+    const struct trace_condition c = {.reg = 2, .value = 1};
+    uint64_t target = 0;
+    uint32_t copy = 1;
+
+    (void)state;
+    build(tight, sizeof tight, 3, &c, 1);
+    const uint32_t len = t->len;
+    t->words[WORD_TARGET] = t->site + 1;
+    assert_true(trace_extend(t, t->miss_at, false, &copy, &target));
+    assert_int_equal(copy, 0);
+    assert_int_equal(target, t->site + 1);
+    assert_int_equal(t->len, len);
+    assert_true(trace_extend(t, t->miss_at, true, &copy, &target));
+    assert_true(t->len > len);
 }
 
 /* The trace is left, for good, in front of what behaves differently at another address. */
@@ -477,8 +518,8 @@ static void compare_strings(uint8_t *pages)
 static void test_library_code_near(void **state)
 {
     (void)state;
-    sort_and_print(original + PAGE_BYTES, 400);
-    compare_strings(original + PAGE_BYTES);
+    sort_and_print(area + CODE_BYTES, 400);
+    compare_strings(area + CODE_BYTES);
 }
 
 static void test_library_code_far(void **state)
@@ -519,7 +560,7 @@ static void test_rip_relative_operands(void **state)
 
     (void)state;
     assert_true((uintptr_t)low < 1u << 31);
-    add_by_rip(original, original + PAGE_BYTES);
+    add_by_rip(original, area + CODE_BYTES);
     add_by_rip(original, pages);
     add_by_rip(low, pages);
     munmap(low, PAGE_BYTES);
@@ -536,7 +577,7 @@ static void test_full_trace_begins_again(void **state)
     (void)state;
     for (unsigned i = 0; i < 200; i++)
         numbers[i] = i * 2654435761u;
-    begin(original + PAGE_BYTES, (uintptr_t)by_value, &never, 1);
+    begin(area + CODE_BYTES, (uintptr_t)by_value, &never, 1);
     t->len = TRACE_CODE_BYTES - TRACE_TAIL_BYTES - 600;
     assert_false(
         call_copy((uintptr_t)&qsort, (uintptr_t)numbers, 200, 4, (uintptr_t)by_value, &result));
@@ -553,11 +594,12 @@ int main(void)
         cmocka_unit_test(test_several_conditions),
         cmocka_unit_test(test_flags_survive),
         cmocka_unit_test(test_memory_condition),
-        cmocka_unit_test(test_code_that_rewrites_itself),
+        cmocka_unit_test(test_code_that_is_rewritten),
         cmocka_unit_test(test_returns),
         cmocka_unit_test(test_changed_code_is_noticed),
         cmocka_unit_test(test_every_copy_has_its_original),
         cmocka_unit_test(test_what_asks_for_nothing),
+        cmocka_unit_test(test_nothing_more_may_be_copied),
         cmocka_unit_test(test_what_is_not_copied),
         cmocka_unit_test(test_rip_relative_operands),
         cmocka_unit_test(test_library_code_near),
