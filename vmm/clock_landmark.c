@@ -97,10 +97,10 @@ static enum site_quality quality_wanted(unsigned steps, unsigned jump_steps)
 }
 
 /*
- * Go to the end of the string instruction in user code, of which so many iterations are left. By
- * steps: a breakpoint behind it would leave the frame of an exception on the kernel's stack. What
- * can be done in software is; the pages that a step has used are there. CLOCK_LATER: one of the
- * next iterations may fault, or it takes too long.
+ * Go to the end of the string instruction in user code where the vCPU stands. By steps: a breakpoint
+ * behind it would leave the frame of an exception on the kernel's stack. Each real step makes sure
+ * of pages, to whose ends the rest is done in software. CLOCK_LATER: the next iteration may fault,
+ * or it takes too long.
  */
 static enum clock_choice finish_repeat(struct clock *c, const struct insn *insn,
                                        struct vcpu_exit *exit, struct err *e)
