@@ -176,11 +176,15 @@ bool breakpoint_filter_start(struct breakpoints *set, struct breakpoint *b,
 
     f->passes++;
     if (is_worth_it(set, b, regs, sregs)) {
-        unsigned count = order_conditions(set, b, regs, sregs, conditions);
+        const struct trace_goal goal = {
+            .condition = conditions,
+            .conditions = order_conditions(set, b, regs, sregs, conditions),
+            .countdown = set->counted ? &set->counted->countdown : NULL,
+            .written = b->written,
+        };
         /* Where all conditions are true and stops() says no, none tells passes apart. */
-        started = (count || (set->counted && !b->conditions)) &&
-                  trace_start(set->vcpu, set->hook, regs, sregs, conditions, count,
-                              set->counted ? &set->counted->countdown : NULL, b->written);
+        started = (goal.conditions || (set->counted && !b->conditions)) &&
+                  trace_start(set->vcpu, set->hook, regs, sregs, &goal);
     }
     memcpy(f->last, regs, sizeof f->last);
     return started;

@@ -223,20 +223,20 @@ static void go_on(struct trace *t, struct vcpu *vcpu, const struct kvm_regs *reg
 }
 
 bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm_regs *regs,
-                 const struct kvm_sregs *sregs, const struct trace_condition *conditions,
-                 unsigned count, uint64_t *countdown, const uint64_t *written)
+                 const struct kvm_sregs *sregs, const struct trace_goal *goal)
 {
     struct trace *t = trace_of(vcpu->vm);
     struct translation site;
 
-    assert((count || countdown) && count <= TRACE_CONDITIONS && (!countdown || *countdown));
+    assert(goal->conditions <= TRACE_CONDITIONS);
+    assert(goal->countdown ? *goal->countdown != 0 : goal->conditions != 0);
     if (!t || !walk(&vcpu->vm->memory, sregs->cr3, linear_rip(regs->rip, &sregs->cs), &site))
         return false;
-    memcpy(t->condition, conditions, count * sizeof *conditions);
-    t->conditions = count;
-    t->countdown = countdown;
-    t->written = written;
-    t->words[WORD_COUNT] = countdown ? *countdown : 0;
+    memcpy(t->condition, goal->condition, goal->conditions * sizeof *goal->condition);
+    t->conditions = goal->conditions;
+    t->countdown = goal->countdown;
+    t->written = goal->written;
+    t->words[WORD_COUNT] = goal->countdown ? *goal->countdown : 0;
     if (t->active) { /* go on in it */
         assert(t->site == regs->rip && t->root == sregs->cr3);
         if (!write_code(t))
@@ -276,6 +276,7 @@ void trace_stop(struct vcpu *vcpu)
     if (!t || !t->active)
         return;
     t->active = false;
+    t->written = NULL;
     clear_traps(t);
     annex_close(annex_of(t->vm), vcpu);
 }

@@ -33,6 +33,19 @@ struct trace_condition {
     uint64_t va, value;
 };
 
+/*
+ * Where a trace stops. The first condition should be the one that is most rarely true: it alone is
+ * looked at in most passes. With a countdown (not 0; it must outlive the trace) each pass takes 1
+ * from it, and the one that makes it 0 stops, too; there may then be no conditions.
+ */
+struct trace_goal {
+    const struct trace_condition *condition;
+    unsigned conditions; /* at most TRACE_CONDITIONS */
+    uint64_t *countdown; /* NULL: passes are not counted */
+    /* As in struct breakpoint: user code in such a page checks itself. */
+    const uint64_t *written;
+};
+
 struct trace;
 
 /* What an exit was. */
@@ -44,18 +57,13 @@ enum trace_verdict {
 
 /*
  * Bring the vCPU into the trace of the site where its code stands with these registers, behind the
- * comparison. The first condition should be the one that is most rarely true: it alone is looked at
- * in most passes. 1 to TRACE_CONDITIONS of them. With a countdown (not 0; it must outlive the
- * trace) each pass takes 1 from it, and the one that makes it 0 is TRACE_TRUE as well; there may
- * then be no conditions. `written` is as in struct breakpoint: user code in such a page checks
- * itself. False when no trace can be made here; then nothing has changed. No
- * breakpoint of the caller's may be in the guest's code at this moment, and at most the one on the
- * site while the trace is in place. Translations are kept for the next call. When the trace of this
- * site is in place already, it is gone on with; its conditions may change.
+ * comparison. False when no trace can be made here; then nothing has changed. No breakpoint of the
+ * caller's may be in the guest's code at this moment, and at most the one on the site while the
+ * trace is in place. Translations are kept for the next call. When the trace of this site is in
+ * place already, it is gone on with; its conditions may change.
  */
 bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm_regs *regs,
-                 const struct kvm_sregs *sregs, const struct trace_condition *conditions,
-                 unsigned count, uint64_t *countdown, const uint64_t *written);
+                 const struct kvm_sregs *sregs, const struct trace_goal *goal);
 
 /* To be asked first after every exit while a trace is in place. On TRACE_TRUE, *regs and *sregs are
  * the state of the guest's code at the site. Where the code comes to some that is not copied yet,

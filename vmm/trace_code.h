@@ -8,6 +8,7 @@
  * The inside of a trace: a small translator that copies the guest's code as it is reached.
  *
  *   trace.c       puts it in place, takes it away, deals with exits
+ *   trace_pages.c reads the guest's code, and knows whether it is still that
  *   trace_copy.c  copies instructions, run by run
  *   trace_emit.c  the pieces of code that are ours: comparison, dispatch, ways out
  *
@@ -200,6 +201,17 @@ bool trace_handler_write(struct trace *t);
 /* What is left of the countdown. */
 uint64_t trace_handler_count(const struct trace *t);
 
+/* ---- trace_pages.c ---- */
+/* The instruction at va, without the breakpoints that are in place; its pages are kept as they are
+ * now. False when it cannot be read, or too many pages are kept (t->full). */
+bool trace_read_insn(struct trace *t, uint64_t va, struct insn *insn);
+/* Whether it is user code that may change while the trace is in place. It was read before. */
+bool trace_insn_may_change(struct trace *t, const struct insn *insn);
+/* Keep the pages of the instruction at va, which has changed, as they are now. */
+void trace_read_again(struct trace *t, uint64_t va);
+/* Whether all code is still as it was copied. */
+bool trace_is_current(const struct trace *t);
+
 /* ---- trace_copy.c ---- */
 /*
  * The offset of the copy of the code at va, where the guest's code stands now; it is made if need
@@ -213,8 +225,6 @@ uint32_t trace_copy(struct trace *t, uint64_t va);
  */
 bool trace_extend(struct trace *t, uint32_t offset, bool may_copy, uint32_t *copy,
                   uint64_t *target);
-/* Whether all code is still as it was copied. */
-bool trace_is_current(const struct trace *t);
 /* The entry of the map for an offset in the code; NULL for the comparison and other code of ours.
  */
 const struct trace_map *trace_find(const struct trace *t, uint32_t offset);

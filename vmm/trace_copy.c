@@ -86,101 +86,6 @@ static void emit_way_out(struct trace *t, uint64_t target)
     emit32(t, 0);
 }
 
-/* ---- reading ---- */
-
-/* The bytes at a GPA, as they are without the breakpoints that are in place. */
-static void clean(const struct trace *t, uint64_t gpa, uint8_t *bytes, size_t len)
-{
-    if (!t->active)
-        return;
-    if (t->site_gpa - gpa < len)
-        bytes[t->site_gpa - gpa] = t->site_byte;
-    for (unsigned i = 0; i < t->trap_count; i++)
-        if (t->trap[i].gpa - gpa < len)
-            bytes[t->trap[i].gpa - gpa] = t->trap[i].saved;
-}
-
-/*
- * Whether user code in a page may change while the trace is in place. It may be writable, or have
- * another mapping that is, as just-in-time compilers have.
- */
-static bool may_change(const struct trace *t, uint64_t gpa)
-{
-    return t->cpl == 3 && (!t->written || guest_memory_in(t->memory, t->written, gpa));
-}
-
-static struct trace_page *find_page(struct trace *t, uint64_t va)
-{
-    for (unsigned i = t->page_count; i--;)
-        if (va - t->page[i].va < PAGE_BYTES)
-            return &t->page[i];
-    return NULL;
-}
-
-/* Keep the page as it is now. */
-static bool note_page(struct trace *t, uint64_t va, uint64_t gpa)
-{
-    va &= ~(uint64_t)(PAGE_BYTES - 1);
-    gpa &= ~(uint64_t)(PAGE_BYTES - 1);
-    struct trace_page *page = find_page(t, va);
-    if (page)
-        return page->gpa == gpa;
-    const uint8_t *from = guest_memory_at(t->memory, gpa, PAGE_BYTES);
-    if (!from || t->page_count == TRACE_PAGES) {
-        t->full |= t->page_count == TRACE_PAGES;
-        return false;
-    }
-    page = &t->page[t->page_count++];
-    page->va = va;
-    page->gpa = gpa;
-    page->guarded = may_change(t, gpa);
-    memcpy(page->bytes, from, PAGE_BYTES);
-    clean(t, gpa, page->bytes, PAGE_BYTES);
-    return true;
-}
-
-/* Whether code may be copied from a page. */
-static bool page_is_fit(const struct trace *t, const struct translation *at)
-{
-    /* What was not accessed yet gets its Accessed bit when the guest gets there, not when we do. */
-    return at->executable && at->accessed && (t->cpl == 0 || at->user);
-}
-
-bool trace_is_current(const struct trace *t)
-{
-    for (unsigned i = 0; i < t->page_count; i++) {
-        const struct trace_page *page = &t->page[i];
-        struct translation at;
-        if (!walk(t->memory, t->root, page->va, &at) || at.gpa != page->gpa ||
-            !page_is_fit(t, &at) || (!page->guarded && may_change(t, page->gpa)))
-            return false;
-        const void *now = guest_memory_at(t->memory, at.gpa, PAGE_BYTES);
-        if (!now || memcmp(now, page->bytes, PAGE_BYTES))
-            return false;
-    }
-    return true;
-}
-
-static bool read_insn(struct trace *t, uint64_t va, struct insn *insn)
-{
-    struct translation at[2];
-    uint8_t bytes[INSN_MAX];
-    size_t first = PAGE_BYTES - (va & (PAGE_BYTES - 1));
-
-    if (!walk(t->memory, t->root, va, &at[0]) || !page_is_fit(t, &at[0]))
-        return false;
-    size_t n = walk_read(t->memory, t->root, va, bytes, sizeof bytes);
-    clean(t, at[0].gpa, bytes, n < first ? n : first);
-    if (n > first && walk(t->memory, t->root, va + first, &at[1]))
-        clean(t, at[1].gpa, bytes + first, n - first);
-    if (!insn_decode_bytes(va, bytes, n, insn))
-        return false;
-    if (insn->info.length > first &&
-        (!page_is_fit(t, &at[1]) || !note_page(t, va + first, at[1].gpa)))
-        return false;
-    return note_page(t, va, at[0].gpa);
-}
-
 /* ---- instructions ---- */
 
 static bool has_direct_target(const struct insn *insn, uint64_t *target)
@@ -530,12 +435,6 @@ static bool writes_memory(const struct insn *insn)
     return false;
 }
 
-static bool is_guarded(struct trace *t, const struct insn *insn)
-{
-    return find_page(t, insn->va)->guarded ||
-           find_page(t, insn->va + insn->info.length - 1)->guarded;
-}
-
 /*
  * Check that the guest's bytes from `from` on, within a page, are what was copied; they belong to
  * the instruction at va. As they stand there while the trace runs: with the site's breakpoint.
@@ -571,7 +470,7 @@ static void copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *
         struct trace_place *place = find_place(t, va);
         struct insn insn;
         uint64_t next;
-        if (!place || place->copy || !*budget || !has_room(t) || !read_insn(t, va, &insn)) {
+        if (!place || place->copy || !*budget || !has_room(t) || !trace_read_insn(t, va, &insn)) {
             if (!first) {
                 emit8(t, 0xe9);
                 emit_rel32_to_original(t, va);
@@ -579,7 +478,7 @@ static void copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *
             return;
         }
         const unsigned len = insn.info.length;
-        const bool guards = is_guarded(t, &insn);
+        const bool guards = trace_insn_may_change(t, &insn);
         const bool checked = va != t->site && va >= guarded && va + len <= guarded_to;
         if (va == t->site)
             trace_begin_site(t);
@@ -667,13 +566,7 @@ static uint32_t renew(struct trace *t, uint64_t va)
 
     if (!place || !place->copy || va == t->site)
         return 0;
-    for (unsigned i = 0; i < t->page_count; i++) {
-        struct trace_page *page = &t->page[i];
-        if (va - page->va < PAGE_BYTES || va + INSN_MAX - 1 - page->va < PAGE_BYTES) {
-            memcpy(page->bytes, guest_memory_at(t->memory, page->gpa, PAGE_BYTES), PAGE_BYTES);
-            clean(t, page->gpa, page->bytes, PAGE_BYTES);
-        }
-    }
+    trace_read_again(t, va);
     const uint32_t old = place->copy, first = place->first ? place->first : old;
     place->copy = 0;
     place->first = first;
