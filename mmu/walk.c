@@ -30,6 +30,7 @@ bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct transl
         out->accessed &= (*entry & PTE_ACCESSED) != 0;
         if (shift == 12 || (shift < 39 && (*entry & PTE_LARGE))) {
             out->page_size = 1ull << shift;
+            out->dirty = (*entry & PTE_DIRTY) != 0;
             uint64_t in_page = va & (out->page_size - 1);
             out->gpa = (*entry & PTE_ADDRESS & ~(out->page_size - 1)) | in_page;
             return true;

@@ -16,6 +16,7 @@ struct translation {
     uint64_t page_size; /* 4 KiB, 2 MiB or 1 GiB */
     bool user, writable, executable;
     bool accessed; /* at every level */
+    bool dirty;    /* the page itself */
 };
 
 #define PTE_PRESENT  0x001ull

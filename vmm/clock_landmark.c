@@ -97,10 +97,10 @@ static enum site_quality quality_wanted(unsigned steps, unsigned jump_steps)
 }
 
 /*
- * Go to the end of the string instruction in user code where the vCPU stands. By steps: a breakpoint
+ * Go by steps to the end of the string instruction where the vCPU stands. In user code a breakpoint
  * behind it would leave the frame of an exception on the kernel's stack. Each real step makes sure
- * of pages, to whose ends the rest is done in software. CLOCK_LATER: the next iteration may fault,
- * or it takes too long.
+ * of pages, to whose ends the rest is done in software, but by a clock that only steps.
+ * CLOCK_LATER: the next iteration may fault, or it takes too long.
  */
 static enum clock_choice finish_repeat(struct clock *c, const struct insn *insn,
                                        struct vcpu_exit *exit, struct err *e)
@@ -111,8 +111,8 @@ static enum clock_choice finish_repeat(struct clock *c, const struct insn *insn,
 
     vcpu_get_sregs(vcpu, &sregs);
     while (vcpu->regs->rip == rip) {
-        if (host_now_ns() - began > RUN_TO_NS ||
-            !site_can_step(&vcpu->vm->memory, insn, vcpu->regs, &sregs))
+        if (!c->ops->steps_only && (host_now_ns() - began > RUN_TO_NS ||
+                                    !site_can_step(&vcpu->vm->memory, insn, vcpu->regs, &sregs)))
             return CLOCK_LATER;
         if (c->ops->step(c, exit, e) < 0)
             return CLOCK_FAILED;
@@ -120,7 +120,7 @@ static enum clock_choice finish_repeat(struct clock *c, const struct insn *insn,
             return CLOCK_LATER;
         if (exit->kind != EXIT_STEP)
             return CLOCK_EXITED;
-        if (vcpu->regs->rip == rip && !vcpu->vm->memory.readable)
+        if (!c->ops->steps_only && vcpu->regs->rip == rip && !vcpu->vm->memory.readable)
             repeat_run(vcpu, NULL, UINT64_MAX);
     }
     return CLOCK_CHOSEN;
@@ -151,22 +151,14 @@ static enum clock_choice choose_near(struct clock *c, const struct clock_host *h
             return CLOCK_LATER;
         if (is_writable_code(&t, &sregs))
             limit = CHOOSE_STEPS_WRITABLE;
-        if ((insn.info.attributes & REPEATED) && c->ops->steps_only) {
-            do {
-                if (c->ops->step(c, exit, e) < 0)
-                    return CLOCK_FAILED;
-            } while (exit->kind == EXIT_STEP && vcpu->regs->rip == insn.va);
-            if (exit->kind != EXIT_STEP)
-                return exit->kind == EXIT_KICK ? CLOCK_LATER : CLOCK_EXITED;
-            continue;
-        }
-        if ((insn.info.attributes & REPEATED) && sregs.ss.dpl == 0 && host->quietly)
-            return CLOCK_LATER;
         if (insn.info.attributes & REPEATED) {
+            const bool by_steps = sregs.ss.dpl == 3 || c->ops->steps_only;
+            if (!by_steps && host->quietly)
+                return CLOCK_LATER;
             const enum clock_choice behind =
-                sregs.ss.dpl == 3 ? finish_repeat(c, &insn, exit, e)
-                                  : return_site_run_to(vcpu, host, insn.va + insn.info.length,
-                                                       RUN_TO_NS, exit, e);
+                by_steps ? finish_repeat(c, &insn, exit, e)
+                         : return_site_run_to(vcpu, host, insn.va + insn.info.length, RUN_TO_NS,
+                                              exit, e);
             if (behind != CLOCK_CHOSEN)
                 return behind;
             continue;

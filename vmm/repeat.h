@@ -14,10 +14,10 @@
 bool repeat_is(const struct insn *insn);
 
 /*
- * Do iterations of the REP MOVS or REP STOS between two of whose iterations the vCPU stands, at
- * most so many, and not the last one. None of them goes to another page than the iteration before,
- * so none can fault. It ends behind one that changes memory which one of `watched` (a list, NULL:
- * nothing) watches. Returns how many were done; 0: the next one is the CPU's to do.
+ * Do iterations of the REP (MOVS, STOS, LODS, CMPS, SCAS) between two of whose iterations the vCPU
+ * stands, at most so many, and not the last one. None of them can fault, or changes a page table.
+ * It ends behind one that changes memory which one of `watched` (a list, NULL: nothing) watches.
+ * Returns how many were done; 0: the next one is the CPU's to do.
  */
 uint64_t repeat_run(struct vcpu *vcpu, const struct watchpoint *watched, uint64_t most);
 

@@ -16,13 +16,14 @@
  *   7  code that is written for each tick, to where nothing was before
  *   8  code that hardly does anything but REP MOVS
  *   9  ... in 32 bits
+ *  10  code that hardly does anything but REPE CMPS, REPNE SCAS and REP LODS, backwards, too
  */
 #define FAR_TO(selector, label)                                                                    \
     "pushq $" #selector "\n\tleaq " label "(%%rip), %%rax\n\tpushq %%rax\n\tlretq\n"
 #define LEAVE "int $0x80\n\t.code64\n\t"
 
 uint32_t count32, inner32, limit32; /* the code's, so not static */
-uint64_t passes, steps;
+uint64_t passes, steps, sum;
 double x87;
 
 static void counts_in_register(void)
@@ -170,6 +171,30 @@ static void copies_in_32_bits(void)
                      : "rax", "rcx", "rsi", "rdi", "memory");
 }
 
+/* How far it comes in its strings, whose only difference moves. */
+static void compares(void)
+{
+    while (ticks < limit32) {
+        const uint8_t *a = copied, *b = copied_to, *in = copied + sizeof copied - 2;
+        uint64_t compared = sizeof copied, scanned = sizeof copied / 2, loaded = sizeof copied / 8,
+                 last;
+
+        copied_to[passes * 7 % sizeof copied] ^= 0x5a;
+        __asm__ volatile("repe cmpsb" : "+S"(a), "+D"(b), "+c"(compared)::"cc", "memory");
+        __asm__ volatile("std\n\trepne scasw\n\tcld"
+                         : "+D"(in), "+c"(scanned)
+                         : "a"(0x5a5a)
+                         : "cc", "memory");
+        a = copied;
+        __asm__ volatile("rep lodsq" : "+S"(a), "+c"(loaded), "=a"(last)::"memory");
+        copied_to[passes * 7 % sizeof copied] ^= 0x5a;
+        copied[sizeof copied - 8 + passes % 8]++;
+        passes++;
+        sum = mix(sum, compared ^ scanned << 16 ^ last);
+    }
+    leave_user();
+}
+
 static __attribute__((interrupt)) void on_step(struct interrupt_frame *frame)
 {
     (void)frame;
@@ -182,13 +207,14 @@ static void done(void)
     report("passes", passes);
     report("count", count32);
     report("steps", steps);
+    report("sum", sum);
 }
 
 void guest_main(void)
 {
     static void (*const kinds[])(void) = {
-        counts_in_register, counts_in_memory, calls,      code_of_16_bits, sums,
-        sums_in_32_bits,    steps_itself,     is_written, copies,          copies_in_32_bits};
+        counts_in_register, counts_in_memory, calls,  code_of_16_bits,   sums,    sums_in_32_bits,
+        steps_itself,       is_written,       copies, copies_in_32_bits, compares};
     const uint64_t kind = parameter("kind", 0);
 
     limit32 = (uint32_t)parameter("ticks", TICKS);
