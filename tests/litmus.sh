@@ -9,13 +9,11 @@
 #
 # --tap: N recordings of each program in all, its numbers of CPUs in turn; TAP, no table.
 #
-# All of it runs in one emulated host, where one is needed (tests/tools/in_host.c).
+# All of it runs in one emulated host, where one is needed.
 set -u
 tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 LIST=$tree/guest-tools/litmus/list.cfg
 . "$tree/tests/lib/common.sh"
-
-# ---- inside: writes a line for each recording into the file `results` ----
 
 # parameters PROGRAM
 parameters() {
@@ -65,7 +63,7 @@ one() {
         result="verify --parallel: status $?: $(grep 'dittovm: the replay' replay.err || tail -n 1 replay.err)"
 }
 
-# round PROGRAM CPUS: one more recording.
+# round PROGRAM CPUS: one more recording, and a line of it in the file `results`.
 round() {
     number=$((number + 1))
     one "$1" "$2" "$seed"
@@ -85,34 +83,6 @@ round() {
     fi
     seed=$((seed + 1))
 }
-
-if [ "${1:-}" = --inside ]; then
-    tap=$2 rounds=$3 seed=$4 limit=$5
-    shift 5
-    ditto_start
-    number=0
-    if [ -n "$tap" ]; then
-        echo "1..$(($# * rounds))"
-        for turn in $(seq "$rounds"); do
-            place=0
-            for program; do
-                read -ra cpus <<<"${CPUS:-$(setting "$program" cpus 2)}"
-                round "$program" "${cpus[$(((turn + place++) % ${#cpus[@]}))]}"
-            done
-        done
-        exit
-    fi
-    for program; do
-        for cpus in ${CPUS:-$(setting "$program" cpus 2)}; do
-            for _ in $(seq "$rounds"); do
-                round "$program" "$cpus"
-            done
-        done
-    done
-    exit
-fi
-
-# ---- outside ----
 
 # table: of the file `results`: for each program and number of CPUs, what came out and, for each of
 # its counts that was not always the same, the least and the most.
@@ -186,8 +156,26 @@ work=$(mktemp -d "$BUILD/litmus-XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 [ -d "${DITTO_DATADIR:-}" ] || export DITTO_DATADIR=$BUILD/khost
-"$BUILD/tools/in_host" "$tree/tests/litmus.sh" --inside "$tap" "$rounds" "${SEED:-$((RANDOM + 1))}" \
-    "${SECONDS_MAX:-120}" "$@" || exit 1
+ditto_start
+seed=${SEED:-$((RANDOM + 1))} limit=${SECONDS_MAX:-120} number=0
+if [ -n "$tap" ]; then
+    echo "1..$(($# * rounds))"
+    for turn in $(seq "$rounds"); do
+        place=0
+        for program; do
+            read -ra cpus <<<"${CPUS:-$(setting "$program" cpus 2)}"
+            round "$program" "${cpus[$(((turn + place++) % ${#cpus[@]}))]}"
+        done
+    done
+else
+    for program; do
+        for cpus in ${CPUS:-$(setting "$program" cpus 2)}; do
+            for _ in $(seq "$rounds"); do
+                round "$program" "$cpus"
+            done
+        done
+    done
+fi
 for recording in failed-*.ditto; do
     name=${recording#failed-}
     keep_failed "$recording" "${name%.ditto}"

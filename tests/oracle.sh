@@ -16,9 +16,9 @@ cd "$work" || exit 1
 record() {
     local -a what
     read -ra what <<<"$(setting "$1" args '')"
-    bounded 120 "$DITTO" run --json -o "$1.ditto" --memory 32M --clock step --slow 3 "${what[@]}" \
-        --append "hz=20 $(setting "$1" oracle '')" \
-        --kernel "$BUILD/guests/$(setting "$1" file '').elf" >run.out 2>"$1.err" </dev/null ||
+    ditto_bounded 120 run.out "$1.err" run --json -o "$1.ditto" --memory 32M --clock step --slow 3 \
+        "${what[@]}" --append "hz=20 $(setting "$1" oracle '')" \
+        --kernel "$BUILD/guests/$(setting "$1" file '').elf" ||
         { echo "recording: exit status $?" && return; }
     [ "$(json_field forced "$1.err")" -gt 0 ] || echo 'there is no forced point in it'
 }
@@ -29,6 +29,7 @@ if [ $# = 0 ]; then
     done
 fi
 echo "1..$#"
+ditto_start
 for guest; do
     wrong=$(record "$guest")
     [ -z "$wrong" ] || echo "$wrong" >"$guest.wrong"
@@ -40,7 +41,7 @@ for guest; do
     if [ ! -e "$guest.wrong" ] && ! grep -q "^ok ./$guest.ditto:" process.out; then
         echo 'the replay as a process differs' >"$guest.wrong"
     elif [ ! -e "$guest.wrong" ]; then
-        bounded 120 "$DITTO" verify --clock landmark "$guest.ditto" >verify.out 2>"$guest.err" </dev/null ||
+        ditto_bounded 120 verify.out "$guest.err" verify --clock landmark "$guest.ditto" ||
             echo "verify with the clock landmark: exit status $?" >"$guest.wrong"
     fi
     if [ ! -e "$guest.wrong" ]; then

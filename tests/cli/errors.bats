@@ -18,6 +18,7 @@ load helper
 }
 
 @test "an image without a file system, and one without a kernel" {
+    unset DITTO_SERVER # images are looked into before a host is started
     truncate -s 1M blank.img
     ditto 1 run --record blank.img
     one_error 'blank.img is not a raw disk image'

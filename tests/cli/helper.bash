@@ -20,12 +20,29 @@ teardown() {
     done
 }
 
+# in_server ARGUMENT...: such a dittovm needs a host, and the one that setup_suite has started will do.
+in_server() {
+    [[ -n ${DITTO_SERVER:-} && ${1:-} =~ ^(run|replay|verify|snapshot)$ ]] &&
+        [[ " $* " != *' --host'* && " $* " != *' --gdb'* ]]
+}
+
+# ditto_to SECONDS OUT ERR ARGUMENT...: dittovm, with its output in two files; as ditto_bounded.
+ditto_to() {
+    if in_server "${@:4}"; then
+        ditto_bounded "$@"
+    else
+        bounded "$1" "$DITTO" "${@:4}" >"$2" 2>"$3" </dev/null
+    fi
+}
+
 # ditto STATUS ARGUMENT...: runs dittovm and expects this exit status; its output is in $output and
 # $stderr.
 ditto() {
-    local status_wanted=$1
+    local status_wanted=$1 said=$BATS_TEST_TMPDIR
     shift
-    run --separate-stderr bounded 120 "$DITTO" "$@" </dev/null
+    status=0
+    ditto_to "${seconds:-120}" "$said/out" "$said/err" "$@" || status=$?
+    output=$(<"$said/out") stderr=$(<"$said/err")
     [ "$status" = "$status_wanted" ] || {
         echo "dittovm $*: exit status $status, not $status_wanted"
         echo "$output"

@@ -23,7 +23,7 @@ hello() {
     mkdir elsewhere
     cp "$(hello)" elsewhere/moved.ditto
     cd elsewhere
-    bounded 120 "$DITTO" replay --json moved.ditto >replay.out 2>replay.err </dev/null || {
+    ditto_to 120 replay.out replay.err replay --json moved.ditto || {
         cat replay.err
         cp moved.ditto ..
         false
@@ -130,16 +130,16 @@ diverges() {
 }
 
 @test "the forced points of a small guest are described exactly" {
-    "$DITTO" run --json --memory 32M -o exact.ditto --kernel "$BUILD/guests/count-user.elf" \
-        --append ticks=5 >run.out 2>run.err </dev/null
+    ditto_to 120 run.out run.err run --json --memory 32M -o exact.ditto --kernel "$BUILD/guests/count-user.elf" \
+        --append ticks=5
     ditto 0 dump exact.ditto
     [ "$(grep -c 'forced point ahead .*, [1-9][0-9]* pages written before' <<<"$output")" = \
         "$(json_field forced run.err)" ]
 }
 
 @test "verify --landings notes the costs in the recording, info --landings shows them" {
-    "$DITTO" run --json --memory 32M -o c.ditto --kernel "$BUILD/guests/count-user.elf" --append ticks=5 \
-        >run.out 2>run.err </dev/null
+    ditto_to 120 run.out run.err run --json --memory 32M -o c.ditto \
+        --kernel "$BUILD/guests/count-user.elf" --append ticks=5
     ditto 1 info --landings c.ditto
     one_error 'does not say yet what its landings cost'
     cp c.ditto before.ditto

@@ -2,14 +2,12 @@
 load helper
 
 @test "Debian's kernel with 2 CPUs: recorded, identical in the replay, two threads for gdb" {
-    bounded 300 "$DITTO" run --cpus 2 -o smp.ditto --append ditto.script=parallel "$IMAGE" \
-        >smp.out 2>smp.err </dev/null
+    ditto_to 300 smp.out smp.err run --cpus 2 -o smp.ditto --append ditto.script=parallel "$IMAGE"
     cat smp.out smp.err
     grep -q '^parallel: 2 CPUs, 1 rounds' smp.out
     grep -q '^parallel: 1 rounds done, 0 failures' smp.out
-    bounded 300 "$DITTO" verify smp.ditto >verified 2>&1 </dev/null
-    cat verified
-    grep -q identical verified
+    seconds=300 ditto 0 verify smp.ditto
+    [[ $output == *identical* ]]
     ditto 0 info smp.ditto
     [[ $output == *'2 CPU ditto-v1'* ]]
     ditto 1 order smp.ditto

@@ -13,7 +13,7 @@ dump_last() {
 
 # from_snapshot REC@NAME DIGEST: a replay from there is identical; what it shows is in replay.out.
 from_snapshot() {
-    bounded 120 "$DITTO" replay --json "$1" >replay.out 2>replay.err </dev/null || {
+    ditto_to 120 replay.out replay.err replay --json "$1" || {
         cat replay.err
         return 1
     }
@@ -22,8 +22,8 @@ from_snapshot() {
 }
 
 @test "a replay begins at a snapshot, shows the rest of the output and ends as ever" {
-    "$DITTO" run --json --memory 32M -o c.ditto --kernel "$BUILD/guests/count-user.elf" --append ticks=10 \
-        >run.out 2>run.err </dev/null
+    ditto_to 120 run.out run.err run --json --memory 32M -o c.ditto \
+        --kernel "$BUILD/guests/count-user.elf" --append ticks=10
     digest=$(json_field digest run.err)
     last=$(json_field syncs run.err)
     size=$(stat -c %s c.ditto)
@@ -122,8 +122,8 @@ from_snapshot() {
 }
 
 @test "a recorder takes snapshots on its way: they are what a replay comes to" {
-    "$DITTO" run --json --memory 32M -o c.ditto --checkpoint-every 1 --digest-every 1 \
-        --kernel "$BUILD/guests/count-user.elf" --append ticks=60 >run.out 2>run.err </dev/null
+    ditto_to 120 run.out run.err run --json --memory 32M -o c.ditto --checkpoint-every 1 --digest-every 1 \
+        --kernel "$BUILD/guests/count-user.elf" --append ticks=60
     count=$(json_field snapshots run.err)
     digest=$(json_field digest run.err)
     [ "$count" -ge 1 ]
@@ -143,6 +143,7 @@ from_snapshot() {
 }
 
 @test "a recorder at work says so, and one that is killed leaves its snapshots" {
+    unset DITTO_SERVER # the dittovm outside of a host knows who records
     "$DITTO" run --quiet --memory 32M -o c.ditto --checkpoint-every 1 \
         --kernel "$BUILD/guests/count-user.elf" --append ticks=100000 >/dev/null 2>&1 </dev/null 3>&- &
     running=$!

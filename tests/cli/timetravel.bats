@@ -14,8 +14,8 @@ travel() {
 @test "steps there and back, in kernel and user loops, lead to the same registers and memory" {
     local guest
     for guest in count-user hello; do
-        "$DITTO" run --memory 32M -o $guest.ditto --kernel "$BUILD/guests/$guest.elf" --append ticks=10 \
-            >run.out 2>run.err </dev/null
+        ditto_to 120 run.out run.err run --memory 32M -o $guest.ditto --kernel "$BUILD/guests/$guest.elf" \
+            --append ticks=10
         travel $guest.ditto 1 4 100
     done
 }
@@ -60,8 +60,8 @@ debug() {
 
 @test "gdb begins at a snapshot, and the beginning is within reach" {
     local at
-    "$DITTO" run --json --memory 32M -o c.ditto --kernel "$BUILD/guests/count-user.elf" --append ticks=10 \
-        >run.out 2>run.err </dev/null
+    ditto_to 120 run.out run.err run --json --memory 32M -o c.ditto \
+        --kernel "$BUILD/guests/count-user.elf" --append ticks=10
     at=$(($(json_field syncs run.err) * 2 / 3))
     ditto 0 snapshot --quiet --at $at c.ditto
     ditto 0 snapshot --quiet --at $((at / 2)) c.ditto
@@ -81,7 +81,7 @@ debug() {
 }
 
 @test "gdb walks back from a corrupted word to the instruction that wrote it" {
-    "$DITTO" run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf" >run.out 2>run.err </dev/null
+    ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf"
     grep -q 'somebody has written over it' run.out
     symbols=$BUILD/guests/corrupt.elf
     serve c.ditto
@@ -101,7 +101,7 @@ debug() {
 }
 
 @test "what if the word had not been overwritten: a change, what comes of it, and back" {
-    "$DITTO" run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf" >run.out 2>run.err </dev/null
+    ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf"
     symbols=$BUILD/guests/corrupt.elf
     serve --diverge c.ditto
     debug continue 'p ((unsigned long *)&shared)[512]' 'watch ((unsigned long *)&shared)[512]' \
@@ -121,13 +121,13 @@ debug() {
     # And then it is what it was.
     [ "$(sed -n 's/^\$[18] = //p' <<<"$output" | sort -u | wc -l)" = 1 ]
     [[ $output != *diverged* ]]
-    "$DITTO" verify c.ditto </dev/null
+    ditto 0 verify c.ditto
     ditto 2 replay --diverge c.ditto
     one_error '--diverge goes with --gdb'
 }
 
 @test "what if it looped for ever: gdb interrupts it, and reverse-continue undoes it" {
-    "$DITTO" run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf" >run.out 2>run.err </dev/null
+    ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf"
     symbols=$BUILD/guests/corrupt.elf
     serve --diverge c.ditto
     debug 'break store' continue delete 'p *(unsigned short *)&store' 'set var *(unsigned short *)$pc = 0xfeeb' \
@@ -162,8 +162,8 @@ debug() {
 # end and back; F and R lines with rip, rcx and the word.
 rep_changes() {
     local word='*(unsigned short *)((char *)&to + 4096)' commands=() i
-    "$DITTO" run --memory 32M -o "rep$1.ditto" --kernel "$BUILD/guests/rep-watch.elf" --append "user=$1" \
-        >run.out 2>run.err </dev/null
+    ditto_to 120 run.out run.err run --memory 32M -o "rep$1.ditto" --kernel "$BUILD/guests/rep-watch.elf" \
+        --append "user=$1"
     symbols=$BUILD/guests/rep-watch.elf
     serve "rep$1.ditto"
     for i in $(seq 16); do
@@ -207,7 +207,7 @@ rep_changes() {
 
 @test "gdb asks what other stubs answer, is told why not, runs again, and watches across pages" {
     local word
-    "$DITTO" run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf" >run.out 2>run.err </dev/null
+    ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf"
     serve c.ditto
     local commands=('monitor foo' monitor 'monitor info version' 'monitor info registers' 'monitor info mem'
         'set var ((unsigned long *)&shared)[1] = 1' 'monitor when' 'break store' continue 'monitor checkpoint' run

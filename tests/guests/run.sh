@@ -1,6 +1,6 @@
 #!/bin/bash
-# run.sh [GUEST...]: records and replays the guests of list.cfg, or those named. Writes TAP. Bare machines
-# run in one emulated host, where one is needed (tests/tools/in_host.c), those with Linux in one each.
+# run.sh [GUEST...]: records and replays the guests of list.cfg, or those named. Writes TAP. All of them
+# run in one emulated host, where one is needed.
 set -u
 tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$tree/tests/lib/common.sh"
@@ -67,23 +67,6 @@ check() {
     mv run.ditto "failed-$name.ditto" 2>/dev/null
 }
 
-# check_all NUMBER NAME...: the first one has that number.
-check_all() {
-    local number=$1 name
-    shift
-    for name; do
-        check "$number" "$name"
-        number=$((number + 1))
-    done
-}
-
-if [ "${1:-}" = --inside ]; then
-    shift
-    ditto_start
-    check_all 1 "$@"
-    exit
-fi
-
 named=$#
 # shellcheck disable=SC2046 # names are words
 [ $named -gt 0 ] || set -- $(guests)
@@ -92,25 +75,25 @@ trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 [ -d "${DITTO_DATADIR:-}" ] || export DITTO_DATADIR=$BUILD/khost
 
-ditto_server='' # Linux's start is long anyway
-bare=() linux=() skipped=()
+run=() skipped=()
 echo "1..$#"
 for name; do
     skip=$(setting "$name" skip '')
     if [ $named = 0 ] && [ -n "$skip" ]; then
         skipped+=("$name # SKIP $skip")
-    elif [ -n "$(setting "$name" file '')" ]; then
-        bare+=("$name")
-    elif [ -n "$(setting "$name" script '')" ]; then
-        linux+=("$name")
+    elif [ -n "$(setting "$name" file '')$(setting "$name" script '')" ]; then
+        run+=("$name")
     else
         echo "run.sh: list.cfg has no guest '$name'" >&2
         exit 2
     fi
 done
-[ ${#bare[@]} = 0 ] || "$BUILD/tools/in_host" "$tree/tests/guests/run.sh" --inside "${bare[@]}"
-check_all $((${#bare[@]} + 1)) "${linux[@]}"
-number=$((${#bare[@]} + ${#linux[@]}))
+ditto_start
+number=0
+for name in "${run[@]}"; do
+    number=$((number + 1))
+    check $number "$name"
+done
 for skip in "${skipped[@]}"; do
     number=$((number + 1))
     echo "ok $number $skip"

@@ -2,7 +2,7 @@
 # What the shell tests share. Sourced; expects the source tree as $tree, and $LIST where the list of guests
 # is another one.
 DITTO=${DITTO:-$tree/dittovm}
-ASAN_DITTO=${ASAN_DITTO:-$tree/build-asan/dittovm}
+ASAN_BUILD=${ASAN_BUILD:-$tree/build-asan}
 BUILD=${BUILD:-$tree/build}
 IMAGE=${IMAGE:-$BUILD/guest/small.img}
 FAILED=$BUILD/failed
@@ -15,26 +15,48 @@ bounded() {
     timeout --kill-after=10 "$seconds" "$@"
 }
 
-# ditto_start: once, before ditto_bounded. Without the tool (tests/tools/ditto_server.c) that is `bounded`.
+# ditto_start: once, before ditto_bounded: one server for all runs of dittovm (tests/tools/ditto_server.c), in
+# one emulated host, where one is needed. Its files are in ./server; what is below the current directory can be
+# written. It ends with this shell, or by ditto_stop.
 ditto_start() {
-    ditto_server=''
     [ "$DITTO" = "$tree/dittovm" ] && [ -x "$BUILD/tools/ditto_server" ] || return 0
-    coproc DITTO_SERVER { exec "$BUILD/tools/ditto_server"; }
-    # Other numbers: a coprocess's own are closed in subshells.
-    exec {ditto_requests}>&"${DITTO_SERVER[1]}" {ditto_answers}<&"${DITTO_SERVER[0]}"
-    ditto_server=1
+    export DITTO_SERVER=$PWD/server
+    mkdir "$DITTO_SERVER" && mkfifo "$DITTO_SERVER/requests" "$DITTO_SERVER/answers" || return 1
+    # Both are open for as long as this shell is there, whoever opens them meanwhile.
+    exec {ditto_requests}<>"$DITTO_SERVER/requests" {ditto_answers}<>"$DITTO_SERVER/answers"
+    DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} "$BUILD/tools/in_host" --memory 1024 \
+        "$BUILD/tools/ditto_server" <"$DITTO_SERVER/requests" >"$DITTO_SERVER/answers" \
+        2>"$DITTO_SERVER/errors" 3>&- {ditto_requests}>&- {ditto_answers}>&- &
+    echo $! >"$DITTO_SERVER/pid"
 }
 
-# ditto_bounded SECONDS OUT ERR ARGUMENT...: dittovm, with its output in two files; 124 when it takes longer.
+ditto_stop() {
+    [ -n "${DITTO_SERVER:-}" ] || return 0
+    kill "$(<"$DITTO_SERVER/pid")" 2>/dev/null || true
+    wait "$(<"$DITTO_SERVER/pid")" 2>/dev/null || true
+    exec {ditto_requests}>&- {ditto_answers}>&-
+    unset DITTO_SERVER
+}
+
+# ditto_bounded SECONDS OUT ERR ARGUMENT...: dittovm, with its output in two files; 124 when it takes longer
+# and was killed. SECONDS may be a fraction. Without a server that is `bounded`.
 ditto_bounded() {
-    local seconds=$1 out=$2 err=$3 status
+    local seconds=$1 out=$2 err=$3 part status=
     shift 3
-    if [ -n "$ditto_server" ]; then
-        printf '%s\0' $(($# + 3)) "$seconds" "$out" "$err" "$@" >&"$ditto_requests"
-        read -r status <&"$ditto_answers" || status=127
-        return "$status"
+    if [ -z "${DITTO_SERVER:-}" ]; then
+        bounded "$seconds" "$DITTO" "$@" >"$out" 2>"$err" </dev/null
+        return
     fi
-    bounded "$seconds" "$DITTO" "$@" >"$out" 2>"$err" </dev/null
+    printf '%s\0' $(($# + 4)) "$seconds" "$PWD" "$out" "$err" "$@" >"$DITTO_SERVER/requests"
+    until read -t 10 -r part <"$DITTO_SERVER/answers"; do
+        status+=$part
+        kill -0 "$(<"$DITTO_SERVER/pid")" 2>/dev/null || {
+            : >"$out"
+            cp "$DITTO_SERVER/errors" "$err"
+            return 127
+        }
+    done
+    return "$status$part"
 }
 
 # json_field NAME FILE: the value of a number, word or text in the last JSON object on one line of the file

@@ -1,9 +1,9 @@
 /*
  * Runs dittovm again and again without loading it each time, which in the emulated host takes as long
  * as a small guest. Requests come on stdin, as strings that each end with a zero byte: how many
- * follow; how many seconds it may take, files for stdout and stderr, and the arguments of dittovm.
- * The answer is a line on stdout with the exit status, 124 when it took too long and was killed.
- * Each run is a process of its own.
+ * follow; how many seconds it may take (a fraction, too), its working directory, files for stdout and
+ * stderr, and the arguments of dittovm. The answer is a line on stdout with the exit status, 124 when
+ * it took too long and was killed (SIGKILL). Each run is a process of its own.
  *
  * tests/lib/common.sh has what uses it: ditto_start, ditto_bounded.
  */
@@ -20,8 +20,11 @@ int dittovm_main(int argc, char **argv);
 
 #define ARGUMENTS_MAX 64
 
+/* What a request's strings are. */
+enum { SECONDS, DIRECTORY, OUT, ERR, ARGUMENTS };
+
 struct request {
-    char *text[ARGUMENTS_MAX + 4]; /* seconds, stdout, stderr, arguments, NULL; owned */
+    char *text[ARGUMENTS + ARGUMENTS_MAX + 1]; /* ended by NULL; owned */
     int count;
 };
 
@@ -43,7 +46,7 @@ static bool read_request(struct request *r)
 
     r->count = count ? atoi(count) : 0;
     free(count);
-    if (r->count < 4 || r->count > ARGUMENTS_MAX + 3)
+    if (r->count <= ARGUMENTS || r->count > ARGUMENTS + ARGUMENTS_MAX)
         return false;
     for (int i = 0; i < r->count; i++) {
         r->text[i] = read_text();
@@ -73,16 +76,23 @@ static _Noreturn void run(struct request *r)
     fclose(stdin); /* requests are not for it */
     if (open("/dev/null", O_RDONLY) != 0)
         _exit(127);
-    redirect(r->text[1], STDOUT_FILENO);
-    redirect(r->text[2], STDERR_FILENO);
-    r->text[2] = name;
-    exit(dittovm_main(r->count - 2, r->text + 2));
+    if (chdir(r->text[DIRECTORY]) != 0) {
+        fprintf(stderr, "ditto_server: %s: %s\n", r->text[DIRECTORY], strerror(errno));
+        _exit(127);
+    }
+    redirect(r->text[OUT], STDOUT_FILENO);
+    redirect(r->text[ERR], STDERR_FILENO);
+    char *argv[ARGUMENTS_MAX + 2] = {name};
+    const int count = r->count - ARGUMENTS;
+    memcpy(argv + 1, r->text + ARGUMENTS, (size_t)(count + 1) * sizeof argv[0]);
+    exit(dittovm_main(count + 1, argv));
 }
 
 /* The exit status of a child that has these seconds, as a shell says it. */
-static int await(pid_t child, unsigned seconds)
+static int await(pid_t child, double seconds)
 {
-    const struct timespec limit = {.tv_sec = seconds};
+    const time_t whole = (time_t)seconds;
+    const struct timespec limit = {whole, (long)((seconds - (double)whole) * 1e9)};
     sigset_t ends;
     int status;
 
@@ -93,6 +103,8 @@ static int await(pid_t child, unsigned seconds)
         kill(child, SIGKILL);
     if (waitpid(child, &status, 0) != child)
         return 127;
+    if (late) /* that of this end, too, or the next run would seem to have ended */
+        sigtimedwait(&ends, NULL, &(struct timespec){0});
     if (late && WIFSIGNALED(status))
         return 124;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -111,7 +123,7 @@ int main(void)
         const pid_t child = fork();
         if (child == 0)
             run(&r);
-        printf("%d\n", child < 0 ? 127 : await(child, (unsigned)atoi(r.text[0])));
+        printf("%d\n", child < 0 ? 127 : await(child, atof(r.text[SECONDS])));
         fflush(stdout);
         for (int i = 0; i < r.count; i++)
             free(r.text[i]);
