@@ -24,12 +24,13 @@ has_recorded() {
 @test "a recorder killed at $KILLS random moments leaves what replays" {
     RANDOM=$$
     for round in $(seq "$KILLS"); do
-        # Before Linux is recorded its kernel is read and looked into.
-        [ $((round % 3)) = 1 ] && what=(--append ditto.script=boot "$IMAGE") moment=8 ||
+        # Before anything of Linux can be replayed its kernel is looked into, and packed.
+        [ $((round % 5)) = 1 ] && what=(--append ditto.script=boot "$IMAGE") moment=17 ||
             what=("${count[@]}") moment=1
         moment=$((moment + RANDOM % 3)).$((RANDOM % 10))
         # Later where the host is so busy that nothing is recorded by then.
-        until ditto_to $moment cut.out cut.err run -f -o cut.ditto --quiet "${what[@]}" || has_recorded; do
+        until rm -f cut.ditto &&
+            ditto_to $moment cut.out cut.err run -o cut.ditto --quiet "${what[@]}" || has_recorded; do
             moment=$((${moment%.*} * 2)).5
             [ ${moment%.*} -lt 60 ]
         done
