@@ -31,7 +31,7 @@ ditto_to() {
     if in_server "${@:4}"; then
         ditto_bounded "$@"
     else
-        bounded "$1" "$DITTO" "${@:4}" >"$2" 2>"$3" </dev/null
+        DITTO_SERVER='' ditto_bounded "$@"
     fi
 }
 
