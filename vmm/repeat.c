@@ -6,11 +6,10 @@
 
 #include "mmu/walk.h"
 
-#define REPEATED     (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE)
-#define RFLAGS_TF    (1ull << 8)
-#define RFLAGS_DF    (1ull << 10)
-#define DR7_ENABLED  0xffull
-#define STATUS_FLAGS 0x8d5ull /* CF, PF, AF, ZF, SF, OF */
+#define REPEATED    (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE)
+#define RFLAGS_TF   (1ull << 8)
+#define RFLAGS_DF   (1ull << 10)
+#define DR7_ENABLED 0xffull
 
 bool repeat_is(const struct insn *insn)
 {
@@ -172,7 +171,7 @@ static uint64_t compared(uint64_t rflags, uint64_t a, uint64_t b, unsigned size)
     const uint64_t difference = (a - b) & mask;
     const uint64_t even = !__builtin_parity((unsigned)(difference & 0xff));
 
-    return (rflags & ~STATUS_FLAGS) | (a < b) | even << 2 | ((a ^ b ^ difference) & 0x10) |
+    return (rflags & ~RFLAGS_STATUS) | (a < b) | even << 2 | ((a ^ b ^ difference) & 0x10) |
            (uint64_t)(difference == 0) << 6 | (difference >> top & 1) << 7 |
            (((a ^ b) & (a ^ difference)) >> top & 1) << 11;
 }

@@ -1,6 +1,6 @@
 /*
- * A filter for code that is not copied (vmm/trace_code.h), of 32 and 16 bits. The breakpoint's HLT in
- * user code raises #GP; the handler here, in the annex, compares as a trace does, at CPL0. Where
+ * A filter for code that is not copied (vmm/trace_code.h), of 32 and 16 bits. The breakpoint's HLT
+ * in user code raises #GP; the handler here, in the annex, compares as a trace does, at CPL0. Where
  * something differs it does the instruction, a jump, by changing where the IRETQ goes on; else it
  * goes on to the #GP hook, as if it had never been there. A pass takes an exception and an IRETQ
  * instead of an exit.
@@ -25,8 +25,7 @@ enum {
 /* Of the exception frame from RSP on. */
 enum { FRAME_ERROR = 0, FRAME_RIP = 8, FRAME_CS = 16, FRAME_RFLAGS = 24, FRAME_RSP = 32 };
 
-#define STATUS_FLAGS 0x8d5u /* CF, PF, AF, ZF, SF, OF */
-#define JUMPS        (2 * TRACE_CONDITIONS + 8)
+#define JUMPS (2 * TRACE_CONDITIONS + 8)
 
 struct code {
     uint8_t *at, *end;
@@ -137,7 +136,7 @@ static void put_jump(struct code *c, const struct trace_jump *jump)
         break;
     case JUMP_FLAGS:
         PUT(c, 0x48, 0x8b, 0x44, 0x24, FRAME_RFLAGS, 0x25); /* mov rax, flags; and eax, ... */
-        put(c, &(const uint32_t){STATUS_FLAGS}, 4);
+        put(c, &(const uint32_t){RFLAGS_STATUS}, 4);
         save(c, ENC_RSP, OWN_RSP);
         put_own(c, (const uint8_t[]){0x48, 0x8d, 0x25}, 3, OWN_STACK_TOP, 0); /* lea rsp, ... */
         PUT(c, 0x50, 0x9d);                                                   /* push rax; popfq */
