@@ -17,6 +17,8 @@
 /* How long a vCPU runs on when no forced point could be chosen where it stood: next_retry(). */
 #define RETRY_FIRST_NS 250000ull
 #define RETRY_LAST_NS  8000000ull
+/* How long a vCPU runs at least between two kicks. */
+#define LEAST_RUN_NS 50000ull
 
 /*
  * The machine has two clocks, the same unless it is to be slow (machine_config.slow). Its devices
@@ -73,6 +75,11 @@ void deliver(struct machine *m);
 bool hook_is_due(struct machine *m);
 /* Put it there, if it is so. */
 void install_hook(struct machine *m);
+/* forcing.c: between sync points, an interrupt, another CPU, or the user's wish to stop, that waits
+ * too long forces one. *wake becomes earlier if something is to be done before it. */
+int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, struct err *e);
+/* The interrupts that are on again were waited for. */
+int force_point_at_window(struct machine *m, struct err *e);
 /* A prompt has no line end: what is held back is shown after a moment. Returns the earlier of
  * `wake` and that moment. */
 uint64_t show_output(struct machine *m, uint64_t now, uint64_t wake);
