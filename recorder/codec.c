@@ -121,6 +121,9 @@ bool sync_decode(struct cursor *in, struct sync_point *last, struct sync_point *
 
 /* ---- landmarks ---- */
 
+/* One byte says which counts there are: bit 0 that of branches, the others enum landmark_entry. */
+#define LANDMARK_ENTRY_SHIFT 1
+
 static void segment_encode(struct bytes *out, const struct kvm_segment *s)
 {
     bytes_put_varint(out, s->base);
@@ -221,9 +224,13 @@ static void landmark_encode(struct bytes *out, struct event_codec *codec, const 
     bytes_put_u8(out, l->exact);
     if (l->exact)
         pages_encode(out, l);
-    bytes_put_u8(out, l->counted);
+    bytes_put_u8(out, (uint8_t)(l->counted | l->entry << LANDMARK_ENTRY_SHIFT));
     if (l->counted)
         bytes_put_varint(out, l->branches);
+    if (l->entry != ENTRY_UNKNOWN) {
+        bytes_put_varint(out, l->entries);
+        bytes_put_varint(out, l->entries_gpa);
+    }
 }
 
 /* Of user code they are loaded as they are here, when it is landed on: they are what a CPU can have
@@ -275,12 +282,19 @@ static void landmark_decode(struct cursor *in, struct event_codec *codec, struct
     l->exact = exact == 1;
     if (l->exact)
         pages_decode(in, l);
-    uint8_t counted = cursor_u8(in);
-    if (counted > 1)
+    const uint8_t counts = cursor_u8(in);
+    if (counts >> LANDMARK_ENTRY_SHIFT > ENTRY_HERE)
         in->bad = true;
-    l->counted = counted == 1;
+    l->counted = counts & 1;
     if (l->counted)
         l->branches = cursor_varint(in);
+    l->entry = counts >> LANDMARK_ENTRY_SHIFT;
+    if (l->entry != ENTRY_UNKNOWN) {
+        l->entries = cursor_varint(in);
+        l->entries_gpa = cursor_varint(in);
+        if (l->entries_gpa % sizeof l->entries != 0)
+            in->bad = true;
+    }
 }
 
 /* ---- DMA ---- */

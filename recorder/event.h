@@ -118,6 +118,11 @@ struct landmark {
     /* Conditional branches retired since the sync point before, if the clock counted them. */
     bool counted;
     uint64_t branches;
+    /* How often the vCPU has entered its kernel so far, and where the guest counts that
+     * (vmm/entry_count.h), a multiple of 8. ENTRY_HERE: the point is where the last entry is
+     * counted, and so there is no need for the digests of memory; ENTRY_NEAR: somewhere behind. */
+    enum landmark_entry { ENTRY_UNKNOWN, ENTRY_NEAR, ENTRY_HERE } entry;
+    uint64_t entries, entries_gpa;
 };
 
 /* A page of a landmark's list: as it is put behind `last`, which is 0 at first and becomes it, and

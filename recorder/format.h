@@ -41,6 +41,8 @@
  *   12  the oldest that is read
  *   13  accesses to CR4 are sync points, where the description says that CR4.TSD is dittovm's
  *   14  a landmark may list 16,384 pages, where it was 512
+ *   15  a landmark may have 14 probes
+ *   16  a landmark may say how often the kernel was entered
  *
  * BLOCK
  *
@@ -92,7 +94,7 @@
  *               The block before INDEX is an EPOCH.
  */
 #define RECORDING_MAGIC   "DITTOREC"
-#define RECORDING_VERSION 15u
+#define RECORDING_VERSION 16u
 #define RECORDING_OLDEST  12u
 
 #define FILE_HEADER_BYTES  32u

@@ -54,6 +54,8 @@ static inline struct landmark player_place(const struct player *p, const struct 
     struct landmark place = *landmark;
 
     place.exact &= !p->changed;
+    if (p->changed)
+        place.entry = ENTRY_UNKNOWN;
     return place;
 }
 

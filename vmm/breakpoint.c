@@ -30,6 +30,8 @@ void breakpoints_init(struct breakpoints *set, struct vcpu *vcpu, const struct g
 int breakpoints_add(struct breakpoints *set, struct breakpoint *b, struct err *e)
 {
     assert(!b->means && b->conditions <= TRACE_CONDITIONS);
+    if (b->entry_of)
+        b->means = &breakpoint_entry;
     for (unsigned i = 0; i < sizeof means_table / sizeof *means_table && !b->means; i++) {
         const struct breakpoint_means *means = means_table[i];
         if ((!set->only || set->only == means) && means->works(b->cpl) && means->has_room(set, b))
@@ -97,9 +99,9 @@ static void arm(struct breakpoints *set, const struct breakpoint *except)
     for (struct breakpoint *b = set->first; b; b = b->next) {
         if (b->armed || must_wait(set, b))
             continue;
-        if (!b->at)
+        if (!b->at && !b->entry_of)
             find_code(set, b);
-        if (!b->at || (except && b->gpa == except->gpa))
+        if ((!b->at && !b->entry_of) || (except && b->gpa == except->gpa))
             continue;
         b->means->arm(set, b);
         b->armed = true;
@@ -147,9 +149,11 @@ static struct breakpoint *find_hit(struct breakpoints *set, const struct vcpu_ex
     return NULL;
 }
 
-bool breakpoint_is_for(const struct breakpoint *b, const struct kvm_regs *regs,
-                       const struct kvm_sregs *sregs)
+bool breakpoint_is_for(const struct breakpoints *set, const struct breakpoint *b,
+                       const struct kvm_regs *regs, const struct kvm_sregs *sregs)
 {
+    if (b->entry_of)
+        return entries_between(&set->vcpu->vm->memory, b->entry_of) <= 0;
     return b->va == linear_rip(regs->rip, &sregs->cs) && (!b->cr3 || b->cr3 == sregs->cr3) &&
            (b->any_cpl || b->cpl == sregs->ss.dpl);
 }
@@ -187,9 +191,9 @@ static struct looked look(struct breakpoints *set, const struct kvm_regs *regs,
     unsigned comparing = 0, counting = 0;
 
     for (struct breakpoint *b = set->first; b; b = b->next) {
-        b->hit = breakpoint_is_for(b, regs, sregs) && stops_here(set, b, regs, sregs);
+        b->hit = breakpoint_is_for(set, b, regs, sregs) && stops_here(set, b, regs, sregs);
         l.stops += b->hit;
-        if (b->hit || !breakpoint_is_for(b, regs, sregs))
+        if (b->hit || !breakpoint_is_for(set, b, regs, sregs))
             continue;
         if (b->countdown) {
             counting++;
@@ -324,14 +328,33 @@ enum armed_stop {
     ARMED_REPEATING, /* its page was written to by a REP, which is to be gone through */
 };
 
+/* Whether the vCPU was kicked where an alarm is about to exit: it is to do so first. */
+static bool is_entering(const struct breakpoints *set, const struct vcpu_exit *exit)
+{
+    for (const struct breakpoint *b = set->armed; b && exit->kind == EXIT_KICK; b = b->armed_before)
+        if (b->entry_of && entry_alarm_is_due(&b->alarm))
+            return true;
+    return false;
+}
+
 /* vcpu_run(), and what it takes for watched memory. */
 static enum armed_stop run_watched(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
 {
+    bool kicked = false;
+
     for (;;) {
         const int written = breakpoints_do_write(set, vcpu_run(set->vcpu, exit, e), exit, e);
         set->exits++;
-        if (written <= 0)
-            return written < 0 ? ARMED_FAILED : ARMED_EXIT;
+        if (written < 0)
+            return ARMED_FAILED;
+        if (!written && is_entering(set, exit)) {
+            kicked = true;
+            continue;
+        }
+        if (!written) {
+            breakpoints_keep_kick(set, kicked);
+            return ARMED_EXIT;
+        }
         if (watchpoints_changed(set)) {
             if (trace_leave(set->vcpu, e) < 0)
                 return ARMED_FAILED;
@@ -375,12 +398,25 @@ static enum armed_stop run_armed(struct breakpoints *set, struct breakpoint **at
     return ARMED_EXIT;
 }
 
+/* The count may have come to it while breakpoints were not in place: in a step. */
+static bool look_at_entries(struct breakpoints *set)
+{
+    bool any = false;
+
+    for (struct breakpoint *b = set->first; b; b = b->next)
+        if (b->entry_of && entries_between(&set->vcpu->vm->memory, b->entry_of) <= 0)
+            any = b->hit = true;
+    return any;
+}
+
 static enum breakpoint_stop run_once(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
 {
     struct kvm_regs regs;
     struct kvm_sregs sregs;
     struct breakpoint *at;
 
+    if (look_at_entries(set))
+        return BREAKPOINT_HIT;
     arm(set, NULL);
     enum armed_stop stop = run_armed(set, &at, &regs, &sregs, exit, e);
     disarm(set);

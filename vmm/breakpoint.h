@@ -1,6 +1,7 @@
 #ifndef VMM_BREAKPOINT_H
 #define VMM_BREAKPOINT_H
 
+#include "vmm/entry_count.h"
 #include "vmm/gphook.h"
 #include "vmm/trace.h"
 
@@ -39,6 +40,8 @@ struct breakpoint_means {
 };
 
 extern const struct breakpoint_means breakpoint_register, breakpoint_hlt, breakpoint_step;
+/* For entry_of, and only for that. */
+extern const struct breakpoint_means breakpoint_entry;
 
 struct breakpoint {
     /* What the user fills in; the rest is zero. */
@@ -63,6 +66,9 @@ struct breakpoint {
     /* Or it stops not before its instruction, a REP, but between two iterations of that, where this
      * landmark is; NULL: it does not. */
     const struct landmark *within;
+    /* Or it is no place of an instruction, but where the last entry into the kernel before this
+     * landmark is counted, which is still ahead (entries_between()), or anywhere behind that. */
+    const struct landmark *entry_of;
     /* A bit for each page of guest_memory.host that may be written on the way to where it stops.
      * NULL: each may be. */
     const uint64_t *written;
@@ -78,6 +84,7 @@ struct breakpoint {
     const struct breakpoint_means *means;
     bool armed;
     unsigned slot; /* debug register */
+    struct entry_alarm alarm;
     uint8_t *at, saved[BREAKPOINT_SAVED];
     unsigned saved_len;
     struct breakpoint_filter *filter; /* while it has conditions */
@@ -185,8 +192,8 @@ uint64_t breakpoints_repeat(struct breakpoints *set, struct stepper *stepper, ui
 
 /* Of breakpoint.c: whether it is one of code that has these registers; and a kick that came with an
  * exit of ours is for the run behind it. */
-bool breakpoint_is_for(const struct breakpoint *b, const struct kvm_regs *regs,
-                       const struct kvm_sregs *sregs);
+bool breakpoint_is_for(const struct breakpoints *set, const struct breakpoint *b,
+                       const struct kvm_regs *regs, const struct kvm_sregs *sregs);
 void breakpoints_keep_kick(struct breakpoints *set, bool kicked);
 
 /*

@@ -79,7 +79,7 @@ struct breakpoint landmark_breakpoint_within(const struct landmark *l,
 static bool leads_within(const struct breakpoints *set, const struct breakpoint *b,
                          const struct kvm_regs *regs, const struct kvm_sregs *sregs)
 {
-    return b->within && breakpoint_is_for(b, regs, sregs) &&
+    return b->within && breakpoint_is_for(set, b, regs, sregs) &&
            regs->rcx >= b->within->regs[REGISTER_RCX] &&
            breakpoint_conditions_hold(set, b, regs, sregs);
 }
@@ -142,7 +142,7 @@ static bool may_run_on(const struct breakpoints *set, const struct kvm_sregs *sr
     struct translation to;
 
     for (const struct breakpoint *b = set->first; b; b = b->next)
-        if (breakpoint_is_for(b, regs, sregs))
+        if (breakpoint_is_for(set, b, regs, sregs))
             return false;
     if (!set->watched)
         return true;
@@ -199,8 +199,8 @@ enum breakpoint_stop breakpoints_leave(struct breakpoints *set, struct vcpu_exit
     struct insn insn;
 
     vcpu_get_sregs(vcpu, &sregs);
-    const bool known = insn_decode(&vcpu->vm->memory, &sregs,
-                                   linear_rip(vcpu->regs->rip, &sregs.cs), &insn);
+    const bool known =
+        insn_decode(&vcpu->vm->memory, &sregs, linear_rip(vcpu->regs->rip, &sregs.cs), &insn);
     const bool repeats = known && sregs.cs.l && repeat_is(&insn);
     if (known && !repeats && site_can_step(&vcpu->vm->memory, &insn, vcpu->regs, &sregs))
         return step_plainly(set, exit, e);

@@ -12,6 +12,13 @@ static bool always(unsigned cpl)
     return true;
 }
 
+static bool any_has_room(const struct breakpoints *set, const struct breakpoint *b)
+{
+    (void)set;
+    (void)b;
+    return true;
+}
+
 /* ---- register ---- */
 
 /* Of doctor's probes of them, which run a micro-guest each. */
@@ -131,14 +138,41 @@ const struct breakpoint_means breakpoint_hlt = {
     .is_hit = hlt_is_hit,
 };
 
-/* ---- step ---- */
+/* ---- entry ---- */
 
-static bool step_has_room(const struct breakpoints *set, const struct breakpoint *b)
+static void entry_arm(struct breakpoints *set, struct breakpoint *b)
+{
+    const struct guest_memory *m = &set->vcpu->vm->memory;
+
+    entry_alarm_set(&b->alarm, guest_memory_at(m, b->entry_of->entries_gpa, sizeof(uint64_t)),
+                    (uint64_t)entries_between(m, b->entry_of));
+}
+
+static void entry_disarm(struct breakpoints *set, struct breakpoint *b)
 {
     (void)set;
-    (void)b;
-    return true;
+    entry_alarm_clear(&b->alarm);
 }
+
+static bool entry_is_hit(const struct breakpoints *set, const struct breakpoint *b,
+                         const struct vcpu_exit *exit, struct kvm_regs *regs,
+                         struct kvm_sregs *sregs)
+{
+    *regs = *set->vcpu->regs;
+    vcpu_get_sregs(set->vcpu, sregs);
+    return exit->kind == EXIT_HLT && entry_alarm_is_due(&b->alarm);
+}
+
+const struct breakpoint_means breakpoint_entry = {
+    .name = "entry",
+    .works = always,
+    .has_room = any_has_room,
+    .arm = entry_arm,
+    .disarm = entry_disarm,
+    .is_hit = entry_is_hit,
+};
+
+/* ---- step ---- */
 
 static void step_nothing(struct breakpoints *set, struct breakpoint *b)
 {
@@ -149,7 +183,7 @@ static void step_nothing(struct breakpoints *set, struct breakpoint *b)
 const struct breakpoint_means breakpoint_step = {
     .name = "step",
     .works = always,
-    .has_room = step_has_room,
+    .has_room = any_has_room,
     .arm = step_nothing,
     .disarm = step_nothing,
 };

@@ -59,6 +59,7 @@ struct landing_stats {
 /* What choosing needs of the machine. */
 struct clock_host {
     const struct gp_hook *hook;
+    const struct entry_count *entries; /* NULL: the guest's are of no use */
     struct stable_code stable;
     void (*kick_after)(void *opaque, uint64_t ns); /* have vcpu_run() return EXIT_KICK then */
     void *opaque;

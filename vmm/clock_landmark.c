@@ -11,6 +11,7 @@
 #include "base/now.h"
 #include "mmu/walk.h"
 #include "vmm/breakpoint.h"
+#include "vmm/entry_count.h"
 #include "vmm/fingerprint.h"
 #include "vmm/insn.h"
 #include "vmm/repeat.h"
@@ -73,12 +74,7 @@ static bool take(struct vcpu *vcpu, const struct clock_host *host, enum site_qua
         (is_writable_code(&t, &sregs) && !host->hurry && written_maybe(vcpu->vm, t.gpa)) ||
         !code_is_stable(&host->stable, insn.va, t.gpa, insn.bytes, insn.info.length))
         return false;
-    memset(l, 0, sizeof *l);
-    l->gpa = t.gpa;
-    l->code_len = insn.info.length;
-    memcpy(l->code, insn.bytes, insn.info.length);
-    fingerprint_take(vcpu, vcpu->regs, &sregs, l);
-    return true;
+    return fingerprint_describe(vcpu, l);
 }
 
 /* Code of 32 and 16 bits is not copied (vmm/trace.h): passes of its jumps alone can be told apart
@@ -290,10 +286,12 @@ static unsigned probe_changed(struct clock *c, const struct pointed_words *point
 }
 
 /* The vCPU stops at a place that was chosen, if one was: nothing runs until its sync point. */
-static enum clock_choice stop_at(struct clock *c, enum clock_choice choice,
-                                 struct landmark *landmark)
+static enum clock_choice stop_at(struct clock *c, const struct clock_host *host,
+                                 enum clock_choice choice, struct landmark *landmark)
 {
     if (choice == CLOCK_CHOSEN) {
+        if (host->entries)
+            entries_note(c->vcpu, host->entries, landmark);
         fingerprint_probe_stack(&c->vcpu->vm->memory, landmark);
         if (!landmark->exact)
             fingerprint_compare_written(c->vcpu, landmark);
@@ -341,7 +339,7 @@ enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *ho
 {
     const struct pointed_words nothing = {.count = 0};
 
-    return stop_at(c, choose_in_loop(c, host, false, &nothing, landmark, exit, e), landmark);
+    return stop_at(c, host, choose_in_loop(c, host, false, &nothing, landmark, exit, e), landmark);
 }
 
 /*
@@ -422,7 +420,7 @@ static enum clock_choice choose_place(struct clock *c, const struct clock_host *
 static enum clock_choice choose(struct clock *c, const struct clock_host *host,
                                 struct landmark *landmark, struct vcpu_exit *exit, struct err *e)
 {
-    return stop_at(c, choose_place(c, host, landmark, exit, e), landmark);
+    return stop_at(c, host, choose_place(c, host, landmark, exit, e), landmark);
 }
 
 /* ---- replay ---- */
@@ -600,6 +598,24 @@ static enum breakpoint_stop run_to(struct clock *c, struct breakpoints *set, str
     return stop;
 }
 
+/* To where the last entry into the kernel before the landmark is counted, without a look at what
+ * lies before it. BREAKPOINT_NONE: the vCPU is there, or behind it. */
+static enum breakpoint_stop run_to_entry(struct breakpoints *set, const struct landmark *l,
+                                         struct vcpu_exit *exit, struct err *e)
+{
+    const struct guest_memory *m = &set->vcpu->vm->memory;
+    struct breakpoint b = {.entry_of = l};
+    enum breakpoint_stop stop;
+
+    if (!entries_between(m, l))
+        return BREAKPOINT_NONE;
+    if (breakpoints_add(set, &b, e) < 0)
+        return BREAKPOINT_FAILED;
+    stop = breakpoints_run(set, exit, e);
+    breakpoints_remove(set, &b);
+    return stop == BREAKPOINT_HIT && !breakpoints_hit(set) ? BREAKPOINT_NONE : stop;
+}
+
 static enum clock_landing land(struct clock *c, const struct landmark *landmark,
                                struct vcpu_exit *exit, const volatile bool *interrupted,
                                struct err *e)
@@ -622,17 +638,20 @@ static enum clock_landing land(struct clock *c, const struct landmark *landmark,
     if (!site || (*site != landmark->code[0] && !breakpoints_can_watch(c->vcpu, landmark->gpa, 1)))
         return LAND_CHANGED;
     c->stats.landings++;
-    const int there = is_there_already(c->vcpu, landmark, e);
-    if (there)
-        return there < 0 ? LAND_FAILED : LANDED;
-    uint64_t *const written = pages_written(c->vcpu->vm, landmark);
-    b.written = written;
     breakpoints_init(&own, c->vcpu, c->hook);
     own.interrupted = interrupted;
     c->stats.exits -= set->exits;
-    const enum breakpoint_stop stop = run_to(c, set, &b, landmark, site, exit, e);
+    enum breakpoint_stop stop = run_to_entry(set, landmark, exit, e);
+    const int there = stop == BREAKPOINT_NONE ? is_there_already(c->vcpu, landmark, e) : 0;
+    if (stop == BREAKPOINT_NONE && !there) {
+        uint64_t *const written = pages_written(c->vcpu->vm, landmark);
+        b.written = written;
+        stop = run_to(c, set, &b, landmark, site, exit, e);
+        free(written);
+    }
     c->stats.exits += set->exits;
-    free(written);
+    if (there)
+        return there < 0 ? LAND_FAILED : LANDED;
     return stop == BREAKPOINT_HIT && !b.hit ? LAND_BREAK : landing_of[stop];
 }
 

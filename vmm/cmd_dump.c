@@ -75,8 +75,12 @@ static void event_format(const struct event *event, char *text, size_t size)
             snprintf(text, size, "forced point ahead at rip %#llx, CPL %u",
                      (unsigned long long)event->landmark.regs[REGISTER_RIP], event->landmark.cpl);
         if (event->landmark.exact)
-            snprintf(text + used, size - (size_t)used, ", %u pages written before",
-                     event->landmark.pages);
+            used += snprintf(text + used, size - (size_t)used, ", %u pages written before",
+                             event->landmark.pages);
+        if (event->landmark.entry != ENTRY_UNKNOWN)
+            snprintf(text + used, size - (size_t)used, ", %s entry %llu into the kernel",
+                     event->landmark.entry == ENTRY_HERE ? "at" : "behind",
+                     (unsigned long long)event->landmark.entries);
         break;
     case EVENT_DIGEST:
         snprintf(text, size, "digest: memory %016llx, CPU %016llx",

@@ -74,11 +74,12 @@ static void summarize(const struct run_options *o, const struct machine *m, enum
     long long bytes = o->record && stat(o->recording, &st) == 0 ? (long long)st.st_size : 0;
     if (o->json) {
         json_t *j = json_pack(
-            "{s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "end", end_reason_text(reason),
-            "seconds", seconds, "exits", (json_int_t)m->stats.exits, "interrupts",
-            (json_int_t)m->stats.interrupts, "forced", (json_int_t)m->stats.forced, "syncs",
-            (json_int_t)stats->syncs, "events", (json_int_t)stats->events, "bytes",
-            (json_int_t)bytes, "max_rss_kib", (json_int_t)usage.ru_maxrss, "digest", digest);
+            "{s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "end",
+            end_reason_text(reason), "seconds", seconds, "exits", (json_int_t)m->stats.exits,
+            "interrupts", (json_int_t)m->stats.interrupts, "forced", (json_int_t)m->stats.forced,
+            "forced_at_entries", (json_int_t)m->stats.entries, "syncs", (json_int_t)stats->syncs,
+            "events", (json_int_t)stats->events, "bytes", (json_int_t)bytes, "max_rss_kib",
+            (json_int_t)usage.ru_maxrss, "digest", digest);
         if (o->checkpoint_s)
             json_object_update_new(
                 j, json_pack("{s:I, s:f, s:f}", "snapshots", (json_int_t)stats->snapshots,

@@ -146,20 +146,32 @@ static void describe_options(json_t *machine, const struct run_options *o, const
 /* What dittovm has made of the kernel's code. */
 static json_t *describe_kernel_code(const struct kernel_code *code)
 {
-    return json_pack("{s:i, s:I, s:I, s:I}", "patched", (int)code->patched, "module_hook",
-                     (json_int_t)code->module_hook, "start", (json_int_t)code->start, "end",
-                     (json_int_t)code->end);
+    const struct entry_count *entries = &code->entries;
+
+    return json_pack("{s:i, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:i}}", "patched", (int)code->patched,
+                     "module_hook", (json_int_t)code->module_hook, "start", (json_int_t)code->start,
+                     "end", (json_int_t)code->end, "entries", "gs_offset",
+                     (json_int_t)entries->gs_offset, "start", (json_int_t)entries->start, "end",
+                     (json_int_t)entries->end, "sites", (int)entries->sites);
 }
 
 void description_kernel_code(const json_t *description, struct kernel_code *code)
 {
     const json_t *j = json_object_get(json_object_get(description, "boot"), "kernel_code");
+    const json_t *entries = json_object_get(j, "entries");
 
     *code = (struct kernel_code){
         .patched = (unsigned)json_integer_value(json_object_get(j, "patched")),
         .module_hook = (uint64_t)json_integer_value(json_object_get(j, "module_hook")),
         .start = (uint64_t)json_integer_value(json_object_get(j, "start")),
         .end = (uint64_t)json_integer_value(json_object_get(j, "end")),
+        .entries =
+            {
+                .gs_offset = (uint64_t)json_integer_value(json_object_get(entries, "gs_offset")),
+                .start = (uint64_t)json_integer_value(json_object_get(entries, "start")),
+                .end = (uint64_t)json_integer_value(json_object_get(entries, "end")),
+                .sites = (unsigned)json_integer_value(json_object_get(entries, "sites")),
+            },
     };
 }
 

@@ -7,6 +7,7 @@
 
 #include "mmu/digest.h"
 #include "mmu/walk.h"
+#include "vmm/entry_count.h"
 #include "vmm/gphook.h"
 #include "vmm/insn.h"
 #include "vmm/trace.h"
@@ -227,6 +228,25 @@ void fingerprint_take(struct vcpu *vcpu, const struct kvm_regs *regs, const stru
     take_probes(m, regs, sregs, out);
 }
 
+bool fingerprint_describe(struct vcpu *vcpu, struct landmark *out)
+{
+    const struct guest_memory *m = &vcpu->vm->memory;
+    struct kvm_sregs sregs;
+    struct translation t;
+    struct insn insn;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    if (!insn_decode(m, &sregs, linear_rip(vcpu->regs->rip, &sregs.cs), &insn) ||
+        !walk(m, sregs.cr3, insn.va, &t) || !guest_memory_at(m, t.gpa, 1))
+        return false;
+    memset(out, 0, sizeof *out);
+    out->gpa = t.gpa;
+    out->code_len = insn.info.length;
+    memcpy(out->code, insn.bytes, insn.info.length);
+    fingerprint_take(vcpu, vcpu->regs, &sregs, out);
+    return true;
+}
+
 void fingerprint_probe_also(const struct guest_memory *m, struct landmark *l, const uint64_t *va,
                             unsigned count)
 {
@@ -352,6 +372,8 @@ enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_re
 
     if (fingerprint_other_registers(regs, l) || sregs->cr3 != l->cr3)
         return FINGERPRINT_REGISTERS;
+    if (entries_between(m, l))
+        return FINGERPRINT_MEMORY;
     for (unsigned i = 0; i < l->probes; i++) {
         uint64_t value;
         if (walk_read(m, l->cr3, l->probe[i].va, &value, 8) != 8 || value != l->probe[i].value)

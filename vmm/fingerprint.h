@@ -16,6 +16,10 @@
 void fingerprint_take(struct vcpu *vcpu, const struct kvm_regs *regs, const struct kvm_sregs *sregs,
                       struct landmark *out);
 
+/* The same of the point where the vCPU stands, with its code, and nothing else. False: there is no
+ * instruction in guest memory. */
+bool fingerprint_describe(struct vcpu *vcpu, struct landmark *out);
+
 /* Have the landmark, which was taken here, hold these words too. Where it is full, they replace
  * what it had. */
 void fingerprint_probe_also(const struct guest_memory *m, struct landmark *l, const uint64_t *va,

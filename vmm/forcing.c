@@ -14,6 +14,9 @@
  * how much longer than a look it runs in between. */
 #define LOOP_NS    30000000ull
 #define LOOP_SHARE 8
+/* How long what waits for the CPU waits for a sync point before it is to stop where it enters its
+ * kernel next. */
+#define ENTRY_GRACE_NS 1000000ull
 /* How long a stop by the user waits for a sync point. */
 #define STOP_GRACE_NS 20000000ull
 /* After this a stop does not wait any longer for a point that can be compared in a replay. */
@@ -35,18 +38,32 @@ static uint64_t waiting_since(struct machine *m, uint64_t now)
 {
     const uint64_t turn_ends = schedule_deadline(m);
 
-    if (!machine_stop_wanted() &&
-        (m->cpu->window || !pc_irq_pending(&m->pc, m->cpu->vcpu.index)))
+    if (!machine_stop_wanted() && (m->cpu->window || !pc_irq_pending(&m->pc, m->cpu->vcpu.index)))
         m->pending_ns = 0;
     else if (!m->pending_ns)
         m->pending_ns = now;
     return m->pending_ns && m->pending_ns < turn_ends ? m->pending_ns : turn_ends;
 }
 
+/* The vCPU stands at a point that was chosen. */
+static void stop_here(struct machine *m, const struct landmark *landmark)
+{
+    const struct vcpu_exit exit = {.kind = EXIT_FORCED};
+
+    machine_forced(m, landmark);
+    recorder_forced(m->recorder, landmark);
+    recorder_sync(m->recorder, &m->cpu->vcpu, &exit);
+    clock_sync(&m->cpu->clock);
+    if (landmark->cpl == 3)
+        scrub_user_frame(m);
+    m->at_sync = true;
+    m->stats.forced++;
+}
+
 /* only_waiting: if the CPU only waits for another one, and not otherwise. */
 static int force_point(struct machine *m, bool only_waiting, struct err *e)
 {
-    struct vcpu_exit exit = {.kind = EXIT_FORCED};
+    struct vcpu_exit exit;
     struct landmark landmark;
     struct clock *clock = &m->cpu->clock;
     const uint64_t now = host_elapsed(m), since = waiting_since(m, now);
@@ -66,15 +83,7 @@ static int force_point(struct machine *m, bool only_waiting, struct err *e)
     case CLOCK_CHOSEN:
         landmark.counted = clock->ops->counts;
         landmark.branches = clock->branches;
-        machine_forced(m, &landmark);
-        recorder_forced(m->recorder, &landmark);
-        exit = (struct vcpu_exit){.kind = EXIT_FORCED};
-        recorder_sync(m->recorder, &m->cpu->vcpu, &exit);
-        clock_sync(clock);
-        if (landmark.cpl == 3)
-            scrub_user_frame(m);
-        m->at_sync = true;
-        m->stats.forced++;
+        stop_here(m, &landmark);
         schedule_looked(m, now, only_waiting);
         return 0;
     case CLOCK_LATER:
@@ -116,6 +125,52 @@ static int try_to_force(struct machine *m, bool only_waiting, uint64_t now, uint
     return rc;
 }
 
+/* ---- where the guest enters its kernel ---- */
+
+/* From when on the vCPU is stopped at the next one. */
+static void note_entry_wanted(struct machine *m, uint64_t since, uint64_t now, uint64_t *wake)
+{
+    const uint64_t due =
+        since == NEVER ? NEVER : since + earlier(m->config.grace_ns, ENTRY_GRACE_NS);
+
+    m->entry_wanted = now >= due;
+    if (!m->entry_wanted)
+        *wake = earlier(*wake, due);
+}
+
+int run_to_entry(struct machine *m, struct vcpu_exit *exit, bool *entered, struct err *e)
+{
+    struct clock *clock = &m->cpu->clock;
+    uint64_t *word =
+        m->entry_wanted ? entry_count_word(&m->cpu->vcpu, &m->kernel_code.entries, NULL) : NULL;
+    struct entry_alarm alarm;
+    int rc;
+
+    *entered = false;
+    if (!word)
+        return clock->ops->run(clock, exit, e);
+    entry_alarm_set(&alarm, word, 1);
+    do {
+        rc = clock->ops->run(clock, exit, e);
+    } while (rc == 0 && exit->kind == EXIT_KICK && entry_alarm_is_due(&alarm));
+    *entered = rc == 0 && exit->kind == EXIT_HLT && entry_alarm_is_due(&alarm);
+    entry_alarm_clear(&alarm);
+    return rc;
+}
+
+void force_point_at_entry(struct machine *m)
+{
+    struct landmark landmark;
+
+    if (!entries_describe(&m->cpu->vcpu, &m->kernel_code.entries, &landmark))
+        return;
+    landmark.counted = m->cpu->clock.ops->counts;
+    landmark.branches = m->cpu->clock.branches;
+    stop_here(m, &landmark);
+    m->stats.entries++;
+    schedule_looked(m, host_elapsed(m), false);
+}
+
 int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, struct err *e)
 {
     const bool stop = machine_stop_wanted();
@@ -131,6 +186,7 @@ int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, struct err
     }
     if (due != NEVER && m->retry_ns > due)
         due = m->retry_ns;
+    note_entry_wanted(m, since, now, wake);
     if (now >= due)
         return try_to_force(m, false, now, wake, e);
     if (now >= look)

@@ -95,6 +95,7 @@ static void change_functions(const struct guest_memory *m, const struct elf_view
         if (finalize && !out->module_hook)
             hook_modules(&code, text, loaded, finalize, &gap, out);
         out->aging_flushes += page_aging_patch(&code, text, loaded, symbols, &gap);
+        entry_count_patch(&code, text, loaded, symbols, &gap, &out->entries);
     }
 }
 

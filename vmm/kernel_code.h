@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "mmu/dma.h"
 #include "vmm/code_sites.h"
+#include "vmm/entry_count.h"
 #include "vmm/kallsyms.h"
 #include "vmm/vcpu.h"
 
@@ -32,6 +33,7 @@ struct kernel_code {
     uint64_t start, end;    /* what the kernel's file takes of the address space */
     unsigned patched;       /* sites in the kernel's file */
     unsigned aging_flushes; /* places where it ages a page (vmm/page_aging.h) */
+    struct entry_count entries;
     char doubt[160]; /* what could not be found, and so may make a replay diverge; "": nothing */
 };
 

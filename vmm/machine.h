@@ -47,6 +47,7 @@ struct kick_target {
 
 struct machine_stats {
     uint64_t exits, kicks, interrupts, forced, forced_tries;
+    uint64_t entries; /* forced points where the guest enters its kernel */
     uint64_t snapshot_ns, snapshot_max_ns; /* that the machine stood still for them */
 };
 
@@ -107,6 +108,7 @@ struct machine {
     /* The run loop's state. */
     bool resumed;            /* it was not made by booting: device time goes on when it runs */
     bool at_sync;            /* the vCPU stands at a sync point whose events are still to come */
+    bool entry_wanted;       /* the vCPU is to stop where it enters its kernel next */
     bool forced_window;      /* a window that is wanted by choose() only: not in the recording */
     uint64_t pending_ns;     /* since when an interrupt waits; 0: none does */
     uint64_t retry_ns;       /* when to look for a forced point again */

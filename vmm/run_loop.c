@@ -192,6 +192,7 @@ void deliver(struct machine *m)
     }
     m->forced_window = cpu->fault_pending = false;
     m->pending_ns = m->retry_ns = m->retry_after_ns = 0;
+    m->entry_wanted = false;
     vcpu_want_window(&cpu->vcpu, cpu->window);
 }
 
@@ -450,6 +451,7 @@ static int run_once(struct machine *m, struct err *e)
 {
     struct vcpu_exit exit;
     uint64_t now = host_elapsed(m);
+    bool entered;
 
     /* Before anything else: there must be no event of this sync point yet. */
     if (m->at_sync && snapshot_is_due(m, now) && take_snapshot(m, now, e) < 0)
@@ -467,9 +469,13 @@ static int run_once(struct machine *m, struct err *e)
     wake = show_output(m, now, wake);
     /* A guest may program its timers faster than we can exit; it still gets to run. */
     timer_arm(m, wake < now + LEAST_RUN_NS ? now + LEAST_RUN_NS : wake);
-    if (m->cpu->clock.ops->run(&m->cpu->clock, &exit, e) < 0)
+    if (run_to_entry(m, &exit, &entered, e) < 0)
         return -1;
     m->stats.exits++;
+    if (entered) {
+        force_point_at_entry(m);
+        return 0;
+    }
     if (exit.kind == EXIT_KICK || exit.kind == EXIT_STEP) {
         m->stats.kicks++;
         return 0;
@@ -492,6 +498,7 @@ int machine_run(struct machine *m, enum end_reason *reason, struct err *e)
     console_on_input(m->console, kick_thread, &m->kick_target);
     m->armed_ns = NEVER;
     m->clock_host.hook = &m->hook;
+    m->clock_host.entries = &m->kernel_code.entries;
     m->clock_host.kick_after = kick_after;
     m->clock_host.opaque = m;
     m->clock_host.may_watch = m->config.grace_ns > 0; /* else it is to be stopped at once */

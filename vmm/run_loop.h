@@ -78,6 +78,10 @@ void install_hook(struct machine *m);
 /* forcing.c: between sync points, an interrupt, another CPU, or the user's wish to stop, that waits
  * too long forces one. *wake becomes earlier if something is to be done before it. */
 int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, struct err *e);
+/* Run the vCPU. *entered: to where it has just entered its kernel, as that was waited for; then a
+ * point is to be forced there. */
+int run_to_entry(struct machine *m, struct vcpu_exit *exit, bool *entered, struct err *e);
+void force_point_at_entry(struct machine *m);
 /* The interrupts that are on again were waited for. */
 int force_point_at_window(struct machine *m, struct err *e);
 /* A prompt has no line end: what is held back is shown after a moment. Returns the earlier of

@@ -294,6 +294,9 @@ static void finds_the_sites_of_a_real_kernel(void **state)
     assert_int_equal(code.patched, count - of_kind[SITE_RDTSCP]);
     assert_in_range(code.module_hook, code.start, code.end - 1);
     assert_in_range(code.aging_flushes, 4, 8);
+    assert_in_range(code.entries.sites, 3, ENTRY_SITES); /* newer kernels lack do_int80_syscall_32 */
+    assert_in_range(code.entries.start, code.start, code.entries.end - 1);
+    assert_in_range(code.entries.end, code.entries.start, code.end - 1);
     check_aging_is_led_over_a_flush(&m, boot.vmlinux, boot.vmlinux_len, k);
     kallsyms_free(k);
     free(boot.vmlinux);

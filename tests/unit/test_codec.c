@@ -85,6 +85,9 @@ static void fill_landmark(struct landmark *l)
     l->pointed = rnd();
     l->counted = rnd() % 2;
     l->branches = l->counted ? rnd() >> rnd() % 64 : 0;
+    l->entry = (enum landmark_entry)(rnd() % (ENTRY_HERE + 1));
+    l->entries = l->entry != ENTRY_UNKNOWN ? rnd() >> rnd() % 64 : 0;
+    l->entries_gpa = l->entry != ENTRY_UNKNOWN ? rnd() >> rnd() % 64 & ~7ull : 0;
     for (unsigned i = 0; i < REG_COUNT; i++)
         l->regs[i] = rnd();
     l->cs = (struct kvm_segment){.limit = 0xffffffff,
@@ -234,6 +237,9 @@ static void assert_same_event(const struct event *a, const struct event *b)
         assert_int_equal(a->landmark.probes, b->landmark.probes);
         assert_int_equal(a->landmark.counted, b->landmark.counted);
         assert_int_equal(a->landmark.branches, b->landmark.branches);
+        assert_int_equal(a->landmark.entry, b->landmark.entry);
+        assert_int_equal(a->landmark.entries, b->landmark.entries);
+        assert_int_equal(a->landmark.entries_gpa, b->landmark.entries_gpa);
         assert_memory_equal(a->landmark.probe, b->landmark.probe, sizeof a->landmark.probe);
         assert_int_equal(a->landmark.exact, b->landmark.exact);
         assert_int_equal(a->landmark.pages, b->landmark.pages);
