@@ -26,6 +26,8 @@
 #define CHOOSE_STEPS_WRITABLE 256
 /* How many instructions with memory operands it passes over in the hope of one without. */
 #define CHOOSE_MEMORY_STEPS 6
+/* How many that a trace does not copy. */
+#define CHOOSE_COPIED_STEPS 20
 /* How many other instructions for a jump, where passes are told apart at jumps only. A loop without
  * one is so long that it has few passes. */
 #define CHOOSE_JUMP_STEPS 96
@@ -89,7 +91,8 @@ static enum site_quality quality_wanted(unsigned steps, unsigned jump_steps)
 {
     return steps < jump_steps                         ? SITE_JUMP
            : steps - jump_steps < CHOOSE_MEMORY_STEPS ? SITE_GOOD
-                                                      : SITE_MEMORY;
+           : steps - jump_steps < CHOOSE_COPIED_STEPS ? SITE_MEMORY
+                                                      : SITE_UNCOPIED;
 }
 
 /*
@@ -325,7 +328,7 @@ static enum clock_choice choose_in_loop(struct clock *c, const struct clock_host
     }
     if (choice != CLOCK_CHOSEN)
         return choice;
-    if ((waits_surely && !pass.waits) || !take(c->vcpu, host, SITE_MEMORY, landmark))
+    if ((waits_surely && !pass.waits) || !take(c->vcpu, host, SITE_UNCOPIED, landmark))
         return CLOCK_LATER;
     probe_changed(c, pointed, landmark);
     fingerprint_probe_also(&c->vcpu->vm->memory, landmark, pass.changed_va, pass.changed);

@@ -109,6 +109,9 @@ enum site_quality site_quality(const struct guest_memory *m, const struct insn *
         (insn->info.attributes & (REPEATED | ZYDIS_ATTRIB_IS_PRIVILEGED)))
         return SITE_UNSUITABLE;
     const enum site_quality quality = operand_quality(m, insn, regs, sregs);
+    if (quality != SITE_UNSUITABLE && (insn->info.meta.category == ZYDIS_CATEGORY_X87_ALU ||
+                                       insn->info.meta.category == ZYDIS_CATEGORY_FCMOV))
+        return SITE_UNCOPIED;
     return quality == SITE_GOOD && is_direct_jump(insn) ? SITE_JUMP : quality;
 }
 

@@ -10,6 +10,7 @@
  */
 enum site_quality {
     SITE_UNSUITABLE, /* stepping it leaks, or it changes whether interrupts can be taken */
+    SITE_UNCOPIED,   /* a trace does not copy it (x87): each pass costs an exit */
     SITE_MEMORY,     /* fine as long as its memory operands stay mapped */
     SITE_GOOD,       /* registers only */
     SITE_JUMP,       /* a jump to a fixed address */

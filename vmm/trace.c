@@ -212,6 +212,13 @@ static bool write_code(struct trace *t)
     return true;
 }
 
+/* User code that leaves the trace and comes back to the site goes on in it, at the copy. */
+static void lead_back(struct trace *t)
+{
+    if (t->cpl == 3 && !t->by_handler)
+        trace_handler_set_copy(t, t->site_copied ? code_address(t, t->quick) : 0);
+}
+
 /* The vCPU goes on behind the comparison. */
 static void go_on(struct trace *t, struct vcpu *vcpu, const struct kvm_regs *regs,
                   const struct kvm_sregs *sregs)
@@ -241,6 +248,7 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
         assert(t->site == regs->rip && t->root == sregs->cr3);
         if (!write_code(t))
             return false;
+        lead_back(t);
         go_on(t, vcpu, regs, sregs);
         return true;
     }
@@ -262,9 +270,12 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
     }
     t->active = true;
     annex_open(annex_of(t->vm), vcpu, t->base - ANNEX_TRACE, t->cpl == 3);
+    if (t->cpl == 3 && !t->by_handler)
+        trace_handler_write_return(t);
+    lead_back(t);
     /* A HLT in user code gets to us by way of the #GP hook. */
     annex_trap_vectors(annex_of(t->vm), vcpu, t->cpl == 3 ? VECTOR_GP : -1,
-                       t->by_handler ? t->base - ANNEX_TRACE + ANNEX_HANDLER : 0);
+                       t->cpl == 3 ? t->base - ANNEX_TRACE + ANNEX_HANDLER : 0);
     go_on(t, vcpu, regs, sregs);
     return true;
 }
@@ -403,6 +414,7 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit, b
         trace_stop(vcpu);
     if (t->active)
         annex_refresh(annex_of(t->vm), vcpu);
+    lead_back(t);
     go_to(t, vcpu, copy ? code_address(t, copy) : target, regs, sregs);
     return TRACE_RUN_ON;
 }

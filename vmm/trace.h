@@ -13,7 +13,8 @@
  * breakpoint is a piece of code that compares registers and memory words with their wanted values,
  * changes nothing, and executes HLT when all are equal. The guest's own code keeps its one-byte
  * breakpoint, which catches it when it leaves the trace (at a system call, an exception, an
- * instruction that is not copied) and comes back.
+ * instruction that is not copied) and comes back. Of user code that left for an instruction only, a
+ * handler of #GP brings it back into the trace (vmm/trace_handler.c), without an exit.
  *
  * The guest must not notice: calls push the original return address, RIP-relative operands are
  * adjusted, user code that may change checks itself, and every way into the guest's kernel

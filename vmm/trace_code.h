@@ -198,6 +198,10 @@ uint64_t trace_jump_target(const struct trace_jump *jump, const struct kvm_regs 
 /* Write the handler for t's site, conditions, countdown and jump. False: there is nothing to tell
  * passes apart by. */
 bool trace_handler_write(struct trace *t);
+/* Write the one for code that comes back to t's site, whose copy is where trace_handler_set_copy()
+ * says; 0: there is none at the moment. */
+void trace_handler_write_return(struct trace *t);
+void trace_handler_set_copy(struct trace *t, uint64_t va);
 /* What is left of the countdown. */
 uint64_t trace_handler_count(const struct trace *t);
 

@@ -1,9 +1,14 @@
 /*
- * A filter for code that is not copied (vmm/trace_code.h), of 32 and 16 bits. The breakpoint's HLT
- * in user code raises #GP; the handler here, in the annex, compares as a trace does, at CPL0. Where
+ * What the breakpoint's HLT in user code leads to while a trace is in place: it raises #GP, of
+ * which the handler is here, in the annex. A pass takes an exception and an IRETQ instead of an
+ * exit.
+ *
+ * Of 64-bit code that left the trace, to do what is not copied, and has come back, it brings the
+ * vCPU to the copy of the site, which compares.
+ *
+ * Code of 32 and 16 bits is not copied at all: the handler compares as a trace does, at CPL0. Where
  * something differs it does the instruction, a jump, by changing where the IRETQ goes on; else it
- * goes on to the #GP hook, as if it had never been there. A pass takes an exception and an IRETQ
- * instead of an exit.
+ * goes on to the #GP hook, as if it had never been there.
  */
 #include <assert.h>
 #include <string.h>
@@ -19,6 +24,7 @@ enum {
     OWN_RSP, /* of the exception frame */
     OWN_HOOK,
     OWN_COUNT, /* as WORD_COUNT */
+    OWN_COPY,  /* of the site: its address, or 0 */
     OWN_STACK,
     OWN_STACK_TOP,
 };
@@ -172,13 +178,39 @@ static uint64_t *own_words(const struct trace *t)
     return (uint64_t *)(annex_of(t->vm)->pages + ANNEX_HANDLER_WORDS);
 }
 
-bool trace_handler_write(struct trace *t)
+/* Go on at the address in RAX. */
+static void put_return(struct code *c)
+{
+    PUT(c, 0x48, 0x89, 0x44, 0x24, FRAME_RIP);
+    PUT(c, 0x81, 0x64, 0x24, FRAME_RFLAGS, 0xff, 0xff, 0xfe, 0xff); /* and flags, ~RF */
+    load(c, 0, OWN_RAX);
+    load(c, ENC_RCX, OWN_RCX);
+    PUT(c, 0x48, 0x83, 0xc4, 8, 0x48, 0xcf); /* add rsp, 8; iretq */
+}
+
+/* Go on to the #GP hook: c->out leads here. */
+static void put_out(struct code *c, const struct trace *t)
+{
+    land_here(c, c->out, c->outs);
+    load(c, 0, OWN_RAX);
+    load(c, ENC_RCX, OWN_RCX);
+    put_own(c, (const uint8_t[]){0xff, 0x25}, 2, OWN_HOOK, 0); /* jmp [hook] */
+    own_words(t)[OWN_HOOK] = t->hook->rip;
+}
+
+static struct code new_code(const struct trace *t)
 {
     uint8_t *const start = annex_of(t->vm)->pages + ANNEX_HANDLER;
-    struct code c = {.at = start,
-                     .start = start,
-                     .end = start + PAGE_BYTES,
-                     .words = (int64_t)ANNEX_HANDLER_WORDS - (int64_t)ANNEX_HANDLER};
+
+    return (struct code){.at = start,
+                         .start = start,
+                         .end = start + PAGE_BYTES,
+                         .words = (int64_t)ANNEX_HANDLER_WORDS - (int64_t)ANNEX_HANDLER};
+}
+
+bool trace_handler_write(struct trace *t)
+{
+    struct code c = new_code(t);
     unsigned conditions = 0;
 
     save(&c, 0, OWN_RAX);
@@ -200,18 +232,29 @@ bool trace_handler_write(struct trace *t)
         put_own(&c, (const uint8_t[]){0x48, 0xff, 0x0d}, 3, OWN_COUNT, 0); /* dec count */
     }
     put_jump(&c, &t->jump);
-    PUT(&c, 0x48, 0x89, 0x44, 0x24, FRAME_RIP);
-    PUT(&c, 0x81, 0x64, 0x24, FRAME_RFLAGS, 0xff, 0xff, 0xfe, 0xff); /* and flags, ~RF */
-    load(&c, 0, OWN_RAX);
-    load(&c, ENC_RCX, OWN_RCX);
-    PUT(&c, 0x48, 0x83, 0xc4, 8, 0x48, 0xcf); /* add rsp, 8; iretq */
-    land_here(&c, c.out, c.outs);
-    load(&c, 0, OWN_RAX);
-    load(&c, ENC_RCX, OWN_RCX);
-    put_own(&c, (const uint8_t[]){0xff, 0x25}, 2, OWN_HOOK, 0); /* jmp [hook] */
-    own_words(t)[OWN_HOOK] = t->hook->rip;
+    put_return(&c);
+    put_out(&c, t);
     own_words(t)[OWN_COUNT] = t->countdown ? *t->countdown : 0;
     return conditions || t->countdown;
+}
+
+void trace_handler_write_return(struct trace *t)
+{
+    struct code c = new_code(t);
+
+    save(&c, 0, OWN_RAX);
+    save(&c, ENC_RCX, OWN_RCX);
+    put_is_ours(&c, t->site, t->cs.selector);
+    load(&c, 0, OWN_COPY);
+    PUT(&c, 0x48, 0x85, 0xc0); /* test rax, rax */
+    jump_out(&c, je, sizeof je);
+    put_return(&c);
+    put_out(&c, t);
+}
+
+void trace_handler_set_copy(struct trace *t, uint64_t va)
+{
+    own_words(t)[OWN_COPY] = va;
 }
 
 uint64_t trace_handler_count(const struct trace *t)

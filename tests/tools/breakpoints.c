@@ -79,6 +79,13 @@ GUEST_CODE(sprawl, "mov $4, %esi\n"
                    "jmp sprawl_at\n"
                    "2:\n" GUEST_DONE);
 #define SPRAWL_EXITS 40u /* for four passes, which is few; as a trace it is 250 */
+/* x87 instructions are not copied: each pass leaves the trace and comes back. */
+GUEST_CODE(leaving, "mov $1500000, %ecx\n"
+                    "1: fld1\n"
+                    "fstpl 0x800010\n"
+                    "leaving_at: dec %ecx\n"
+                    "jnz 1b\n" GUEST_DONE);
+#define LEAVING_PASSES 20000u
 /* A REP whose 17th and 18th iterations write what is watched, the first bytes of a page. */
 GUEST_CODE(repeat, "mov $3, %ebx\n"
                    "1: mov $0x800ff0, %edi\n"
@@ -90,7 +97,7 @@ GUEST_CODE(repeat, "mov $3, %ebx\n"
 #define REPEAT_COUNT   5000u
 #define REPEAT_WATCHED 0x801000u
 extern const uint8_t repeat_at[], loop_at[], near_at[], outer_at[], inner_at[], beside_at[],
-    pushf_at[], popf_at[], out_at[], exchange_at[], sprawl_at[];
+    pushf_at[], popf_at[], out_at[], exchange_at[], sprawl_at[], leaving_at[];
 
 /* Where the programs are: a page that user code cannot write to, as that of real programs. */
 #define CODE_AT                 0x600000u
@@ -511,6 +518,22 @@ static void test_exchange(unsigned cpl)
 }
 
 /* Few passes with much code between them: see TRACE_EXITS. */
+/* User code's way back is within the guest; kernel code could see the trace outside of it. */
+static void test_leaving(void)
+{
+    const struct trace_condition late = reg_is(2, TOTAL - LEAVING_PASSES);
+    struct breakpoint b = {
+        .va = ADDRESS(leaving, leaving_at), .cpl = 3, .condition = &late, .conditions = 1};
+
+    start(PROGRAM(leaving), 3, NULL);
+    add(&b);
+    const bool good = run() == BREAKPOINT_HIT && guest.vcpu.regs->rcx == late.value &&
+                      set.exits <= FEW_EXITS && is_clean(PROGRAM(leaving));
+    printf("# %llu exits\n", (unsigned long long)set.exits);
+    breakpoints_remove(&set, &b);
+    ok(good, "passes that leave the trace", 3, NULL);
+}
+
 static void test_sprawl(unsigned cpl)
 {
     static const struct trace_condition last_pass = {.reg = 4, .value = 1};
@@ -636,6 +659,8 @@ int main(int argc, char **argv)
             test_landing(cpl);
         }
     }
+    if (!native)
+        test_leaving();
     printf("1..%u\n", number);
     return bad ? 1 : 0;
 }
