@@ -91,6 +91,14 @@ bool walk_find(const struct guest_memory *m, uint64_t cr3, unsigned cpl, uint64_
     return found;
 }
 
+bool walk_user_can_write(const struct guest_memory *m, uint64_t cr3, uint64_t gpa)
+{
+    struct seeker s = {
+        .gpa = gpa, .bits = PTE_PRESENT | PTE_USER | PTE_WRITE, .budget = FIND_TABLES};
+
+    return seek_below(m, &s, cr3 & PTE_ADDRESS, 39, 0, 0, 256);
+}
+
 /* Pages that may be tables, and which are. */
 struct table_seeker {
     const struct guest_memory *memory;

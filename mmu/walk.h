@@ -37,6 +37,10 @@ bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct transl
 bool walk_find(const struct guest_memory *m, uint64_t cr3, unsigned cpl, uint64_t gpa,
                uint64_t *va);
 
+/* Whether user code can write to the page with this GPA, by whichever of its mappings. The same
+ * bound. */
+bool walk_user_can_write(const struct guest_memory *m, uint64_t cr3, uint64_t gpa);
+
 /*
  * Which of these pages, ascending numbers in m->host, are page tables under these roots, or roots.
  * Reads the tables there are, whoever owns them, also while they change. False: a root has 1,024

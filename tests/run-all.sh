@@ -1,8 +1,8 @@
 #!/bin/bash
-# Runs test suites and adds them up: run-all.sh SUITE... [-- SUITE...], of unit, asan, step, oracle,
-# breakpoints, guests, litmus, litmus-crew, cli/FILE (tests/cli/FILE.bats), and cli (those of tests/cli that
-# are not named); those behind a `--` run beside those before it. Every runner speaks TAP; failures are shown
-# in full, and the last line is 'N passed, N failed, N skipped'.
+# Runs test suites and adds them up: run-all.sh [-j WORKERS] SUITE..., of unit, asan, step, oracle,
+# breakpoints, guests, litmus, litmus-crew, cli/FILE[,FILE...] (tests/cli/FILE.bats), and cli (those of tests/cli
+# that are not named). Each of the workers (default 1) takes the next one when it is done with one: name the long ones
+# first. Every runner speaks TAP; failures are shown in full, and the last line is 'N passed, N failed, N skipped'.
 set -u
 tree=$(cd "$(dirname "$0")/.." && pwd)
 . "$tree/tests/lib/common.sh"
@@ -57,57 +57,76 @@ run_unit() {
 if [ -z "${DITTO_TEST_VMLINUZ:-}" ] && [ -e "$IMAGE" ] && image_file '^vmlinuz-' "$log/vmlinuz"; then
     export DITTO_TEST_VMLINUZ=$log/vmlinuz
 fi
-run_suites() {
-    local suite
-    for suite; do
-        case $suite in
-        unit) run_unit "$BUILD" '' ;;
-        asan) run_unit build-asan 'asan ' ;;
-        step) run 'step oracle' 300 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/step_oracle" 100 ;;
-        oracle) run oracle 900 tests/oracle.sh ;;
-        breakpoints)
-            run breakpoints 120 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/breakpoints"
-            run 'breakpoints native' 60 "$BUILD/tools/breakpoints" native
-            ;;
-        cli/*) run "$suite" 2400 bats --tap --timing "tests/$suite.bats" ;;
-        cli) run cli 4200 bats --tap --timing "${cli[@]}" ;;
-        guests) run guests 3600 tests/guests/run.sh ;;
-        litmus) run litmus 900 env BRIEF=1 tests/litmus.sh --tap 1 ;;
-        litmus-crew) run 'litmus crew' 900 env BRIEF=1 SMP=crew LEVEL=0 tests/litmus.sh --tap 1 ;;
-        *)
-            echo "run-all: no suite '$suite' (see the head of this file)" >&2
-            failed=$((failed + 1))
-            ;;
-        esac
-    done
+run_suite() {
+    local suite=$1
+    case $suite in
+    unit) run_unit "$BUILD" '' ;;
+    asan) run_unit build-asan 'asan ' ;;
+    step) run 'step oracle' 300 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/step_oracle" 100 ;;
+    oracle) run oracle 900 tests/oracle.sh ;;
+    breakpoints)
+        run breakpoints 120 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/breakpoints"
+        run 'breakpoints native' 60 "$BUILD/tools/breakpoints" native
+        ;;
+    cli | cli/*)
+        local -a files
+        read -ra files <<<"${suite//[\/,]/ }"
+        [ "$suite" = cli ] && files=("${cli[@]}") || files=("${files[@]:1}")
+        files=("${files[@]/#/tests/cli/}")
+        run "$suite" 3600 bats --tap --timing "${files[@]/%/.bats}"
+        ;;
+    guests) run guests 3600 tests/guests/run.sh ;;
+    litmus) run litmus 900 env BRIEF=1 tests/litmus.sh --tap 1 ;;
+    litmus-crew) run 'litmus crew' 900 env BRIEF=1 SMP=crew LEVEL=0 tests/litmus.sh --tap 1 ;;
+    *)
+        echo "run-all: no suite '$suite' (see the head of this file)" >&2
+        failed=$((failed + 1))
+        ;;
+    esac
 }
 
-# run_group DIRECTORY SUITE...: what they come to is in DIRECTORY/sum; for the background.
-run_group() {
-    log=$1
-    shift
-    run_suites "$@"
+# next_suite: sets $suite to one that no worker has taken; false when there is none.
+next_suite() {
+    local at
+    exec 9<>"$log/next"
+    flock 9
+    at=$(<"$log/next")
+    echo $((at + 1)) >"$log/next"
+    exec 9>&-
+    [ "$at" -lt ${#suites[@]} ] && suite=${suites[at]}
+}
+
+# work NUMBER: in the background; what it comes to is in $log/NUMBER/sum.
+work() {
+    local queue=$log suite began
+    log=$queue/$1
+    mkdir "$log"
+    while log=$queue next_suite; do
+        began=$SECONDS
+        run_suite "$suite"
+        echo "    $suite took $((SECONDS - began)) s"
+    done
     echo "$passed $failed $skipped" >"$log/sum"
 }
 
+workers=1
+if [ "${1:-}" = -j ]; then
+    workers=$2
+    shift 2
+fi
+suites=("$@")
 cli=()
 for file in tests/cli/*.bats; do
-    [[ " $* " == *" ${file:6:-5} "* ]] || cli+=("$file")
+    name=${file:10:-5}
+    [[ $* =~ (/|,)$name(,| |$) ]] || cli+=("$name")
 done
-start=$SECONDS groups=0
-group=()
-for suite in "$@" --; do
-    if [ "$suite" != -- ]; then
-        group+=("$suite")
-    elif [ ${#group[@]} -gt 0 ]; then
-        groups=$((groups + 1))
-        mkdir "$log/$groups"
-        run_group "$log/$groups" "${group[@]}" &
-        group=()
-    fi
+start=$SECONDS
+echo 0 >"$log/next"
+for number in $(seq "$workers"); do
+    work "$number" &
 done
 wait
-for number in $(seq "$groups"); do
+for number in $(seq "$workers"); do
     ok=0 bad=1 skip=0 # if it came to no end
     read -r ok bad skip <"$log/$number/sum"
     passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))

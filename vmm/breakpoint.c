@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "mmu/walk.h"
+#include "vmm/insn.h"
 #include "vmm/repeat.h"
 #include "vmm/stepper.h"
 #include "vmm/watchpoint.h"
@@ -328,6 +329,14 @@ enum armed_stop {
     ARMED_REPEATING, /* its page was written to by a REP, which is to be gone through */
 };
 
+/* A write that was followed may have gone over a HLT of ours. */
+static void arm_again(struct breakpoints *set)
+{
+    for (struct breakpoint *b = set->armed; b; b = b->armed_before)
+        if (b->means == &breakpoint_hlt && *b->at != HLT)
+            b->means->arm(set, b);
+}
+
 /* Whether the vCPU was kicked where an alarm is about to exit: it is to do so first. */
 static bool is_entering(const struct breakpoints *set, const struct vcpu_exit *exit)
 {
@@ -355,6 +364,7 @@ static enum armed_stop run_watched(struct breakpoints *set, struct vcpu_exit *ex
             breakpoints_keep_kick(set, kicked);
             return ARMED_EXIT;
         }
+        arm_again(set);
         if (watchpoints_changed(set)) {
             if (trace_leave(set->vcpu, e) < 0)
                 return ARMED_FAILED;

@@ -79,6 +79,23 @@ static bool may_look_at(const struct breakpoints *set, const struct kvm_sregs *s
     return sregs->ss.dpl == 3 || (walk(&set->vcpu->vm->memory, sregs->cr3, va, &t) && !t.user);
 }
 
+/* Whether code of the guest's, which it has just written perhaps, is that word: there it would see
+ * the HLT of a breakpoint. */
+static bool shows_breakpoint(const struct breakpoints *set, const struct kvm_sregs *sregs,
+                             uint64_t va)
+{
+    struct translation t;
+
+    for (unsigned i = 0; i < 8; i += 7) { /* it may lie on two pages */
+        if (!walk(&set->vcpu->vm->memory, sregs->cr3, va + i, &t))
+            continue;
+        for (const struct breakpoint *b = set->first; b; b = b->next)
+            if (b->means == &breakpoint_hlt && b->gpa - (t.gpa - i) < 8)
+                return true;
+    }
+    return false;
+}
+
 /*
  * The conditions that the guest itself can look at. The first is one that is false now, if possible
  * one that did not change since the last pass: an outer loop's counter says no for the whole of the
@@ -94,7 +111,7 @@ static unsigned order_conditions(const struct breakpoints *set, const struct bre
 
     for (unsigned i = 0; i < b->conditions; i++) {
         const struct trace_condition *c = &b->condition[i];
-        if (c->memory && !may_look_at(set, sregs, c->va))
+        if (c->memory && (!may_look_at(set, sregs, c->va) || shows_breakpoint(set, sregs, c->va)))
             continue;
         unsigned score = is_true(set, c, regs, sregs, &known) || !known ? 0
                          : c->memory                                    ? 1

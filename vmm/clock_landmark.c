@@ -572,16 +572,14 @@ static uint64_t *pages_written(const struct vm *vm, const struct landmark *l)
     return pages;
 }
 
-/* Whether the code of a landmark may be written on the way there by what it is itself mapped for:
- * also with what is there already, over the breakpoint. Following the writes to a page costs 50 ms
- * in the emulated host, and the landmark's list has pages that were written before, too. */
-static bool may_write_itself(const struct guest_memory *m, const struct breakpoint *b,
-                             const struct landmark *l)
+/* Whether user code may write the code of a landmark on the way there, by any mapping: also with
+ * what is there already, over the breakpoint. Following the writes to a page costs 50 ms in the
+ * emulated host, and the landmark's list has pages that were written before, too. */
+static bool may_be_written(const struct guest_memory *m, const struct breakpoint *b,
+                           const struct landmark *l)
 {
-    struct translation t;
-
     return l->cpl == 3 && b->written && guest_memory_in(m, b->written, l->gpa) &&
-           walk(m, l->cr3, b->va, &t) && t.gpa == l->gpa && t.writable;
+           walk_user_can_write(m, l->cr3, l->gpa);
 }
 
 /* Run to the landmark, whose code is at `site`. */
@@ -589,7 +587,7 @@ static enum breakpoint_stop run_to(struct clock *c, struct breakpoints *set, str
                                    const struct landmark *l, const uint8_t *site,
                                    struct vcpu_exit *exit, struct err *e)
 {
-    const bool is_written = *site != l->code[0] || may_write_itself(&c->vcpu->vm->memory, b, l);
+    const bool is_written = *site != l->code[0] || may_be_written(&c->vcpu->vm->memory, b, l);
     enum breakpoint_stop stop;
 
     if (is_written && breakpoints_can_watch(c->vcpu, l->gpa, 1))

@@ -125,11 +125,12 @@ load helper
 
 @test "an emulated KVM host that stands still on its way up is started again" {
     real=$(command -v qemu-system-x86_64) || skip 'no qemu-system-x86_64'
-    mkdir fake
+    mkdir fake data # without a QEMU of its own, as `make khost-qemu` builds one
+    ln -s "${DITTO_DATADIR:-$BUILD/khost}"/khost-* data
     printf '#!/bin/sh\n[ -e stood ] || { touch stood && exec sleep 1000; }\nexec %s "$@"\n' "$real" \
         >fake/qemu-system-x86_64
     chmod +x fake/qemu-system-x86_64
-    PATH=$PWD/fake:$PATH bounded 120 "$DITTO" run --host emulated --append ditto.script=hello "$IMAGE" \
+    PATH=$PWD/fake:$PATH DITTO_DATADIR=$PWD/data bounded 120 "$DITTO" run --host emulated --append ditto.script=hello "$IMAGE" \
         </dev/null >out 2>err
     grep -q 'did not start within 30 s.*starting it again' err
     grep -q 'ditto: hello ended with status 0' out

@@ -67,6 +67,18 @@ static void test_walk(void **state)
     assert_false(walk(&m, 0x7ffffffff000, 0x400000, &t));
 }
 
+static void test_user_can_write_by_any_mapping(void **state)
+{
+    (void)state;
+    assert_true(walk_user_can_write(&m, CR3, 0x11abc));
+    assert_false(walk_user_can_write(&m, CR3, 0x10000));
+    assert_false(walk_user_can_write(&m, CR3, 0x200000)); /* the kernel alone */
+    *entry(0x4000, 7) = 0x10000 | PTE_PRESENT | PTE_WRITE | PTE_USER;
+    assert_true(walk_user_can_write(&m, CR3, 0x10000));
+    *entry(0x3000, 2) &= ~PTE_WRITE; /* each level has to allow it */
+    assert_false(walk_user_can_write(&m, CR3, 0x10000));
+}
+
 /* As where a vCPU of a crew walks a root that another one owns. */
 static void test_touch_with_a_lent_root(void **state)
 {
@@ -281,6 +293,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_digest_is_of_contents_only, make, drop),
         cmocka_unit_test_setup_teardown(test_kernel_tables, make, drop),
         cmocka_unit_test_setup_teardown(test_find_user, make, drop),
+        cmocka_unit_test_setup_teardown(test_user_can_write_by_any_mapping, make, drop),
         cmocka_unit_test_setup_teardown(test_finds_tables, make, drop),
         cmocka_unit_test_setup_teardown(test_leads_to, make, drop),
         cmocka_unit_test(test_digest_depends_on_the_place),
