@@ -55,6 +55,8 @@ void doctor_run_isolated(void (*run)(struct probe_outcome *), unsigned limit_ms,
 void probe_real_guest(struct probe_outcome *o);
 /* A SETcc keeps its flags where its store faults by nested paging. */
 void probe_setcc(struct probe_outcome *o);
+/* FNSTENV shows where the last x87 instruction was, also when there was an exit behind it. */
+void probe_x87_pointers(struct probe_outcome *o);
 /* Probes of the CPU's debug registers. */
 void probe_register_cpl0(struct probe_outcome *o);
 void probe_register_cpl3(struct probe_outcome *o);
@@ -68,8 +70,7 @@ int doctor_quick_check(struct err *e);
 
 /*
  * What this CPU does wrongly that ordinary programs meet, so that a recording made here may not
- * replay: one line, as recorder_doubt() takes it; NULL: nothing. Only emulated CPUs are looked at,
- * some milliseconds.
+ * replay: one line, as recorder_doubt() takes it; NULL: nothing. Takes some milliseconds.
  */
 const char *doctor_cpu_doubt(void);
 

@@ -150,13 +150,17 @@ const char *doctor_cpu_doubt(void)
 {
     struct probe_outcome o;
 
-    if (!cpu_is_qemus())
-        return NULL;
-    doctor_run_isolated(probe_setcc, QUICK_LIMIT_MS, &o);
-    if (o.result == PROBE_OK)
-        return NULL;
-    return "this emulated CPU loses the flags of a SETcc whose store faults, which programs do not "
-           "expect; 'make khost-qemu' builds a QEMU that keeps them";
+    if (cpu_is_qemus()) {
+        doctor_run_isolated(probe_setcc, QUICK_LIMIT_MS, &o);
+        if (o.result != PROBE_OK)
+            return "this emulated CPU loses the flags of a SETcc whose store faults, which "
+                   "programs do not expect; 'make khost-qemu' builds a QEMU that keeps them";
+    }
+    doctor_run_isolated(probe_x87_pointers, QUICK_LIMIT_MS, &o);
+    return o.result == PROBE_MISSING
+               ? "this CPU loses the x87 unit's instruction and data pointers when it exits, which "
+                 "a program may store (FNSTENV)"
+               : NULL;
 }
 
 int doctor_quick_check(struct err *e)

@@ -142,7 +142,7 @@ static void probe_rdpid(struct probe_outcome *o)
 
 /* AMD's CPUs before Zen 2 do not save the pointers with the rest of the x87 state, unless there is
  * an exception (CPUID 0x80000008, XSAVEERPTR), and Linux puts one of its own there. */
-static void probe_fnstenv(struct probe_outcome *o)
+void probe_x87_pointers(struct probe_outcome *o)
 {
     const uint64_t wanted = MICRO_CODE + (uint64_t)(micro_fldz - micro_fnstenv);
     struct micro_guest g;
@@ -187,7 +187,7 @@ const struct probe doctor_leak_probes[] = {
     {"RDRAND faults", probe_rdrand, false, not_told},
     {"RDSEED faults", probe_rdseed, false, not_told},
     {"RDPID faults", probe_rdpid, false, not_told},
-    {"FNSTENV's instruction pointer", probe_fnstenv, false,
+    {"FNSTENV's instruction pointer", probe_x87_pointers, false,
      "a guest that uses it (FNSTENV, FNSAVE) diverges in replay"},
     {"SETcc to a page that is not there", probe_setcc, false,
      "programs may go wrong, and then diverge in replay; 'make khost-qemu' builds a QEMU without "
