@@ -1,5 +1,5 @@
 #!/bin/sh
-# Build QEMU from Debian 12's source package, with a fault of its CPU mended (setcc.patch says which):
+# Build QEMU from Debian 12's source package, with faults of its CPU mended (the patches here say which):
 # OUTDIR/qemu-system-x86_64, which dittovm prefers to the one in PATH where it lies beside the emulated
 # host's files. It has what the emulated host needs and nothing else. Takes some ten minutes on two cores.
 # Does nothing when it is newer than the sources in this directory.
@@ -40,7 +40,9 @@ build() {
     cd "$work"
     dpkg-source --no-check -x qemu_*.dsc source >log 2>&1 || fail "cannot unpack it (see $work/log)"
     cd source
-    patch -s -p1 <"$here/setcc.patch" || fail "the patch is for another version than $(cat VERSION)"
+    for patch in "$here"/*.patch; do
+        patch -s -p1 <"$patch" || fail "$patch is for another version than $(cat VERSION)"
+    done
     ./configure --target-list=x86_64-softmmu --without-default-features --enable-system --enable-tcg \
         --enable-virtfs --enable-attr --enable-cap-ng --enable-slirp --enable-fdt=system --disable-werror \
         --meson=/usr/bin/meson --firmwarepath=/usr/share/qemu:/usr/share/seabios >../log 2>&1 ||
