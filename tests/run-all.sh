@@ -34,13 +34,34 @@ add_up() {
     fi
 }
 
+# slow_tests OUT: those that took 30 s or longer, as far as the runner says how long.
+slow_tests() {
+    awk '/^ok / {
+        seconds = 0
+        if (match($0, /in [0-9]+ms$/))
+            seconds = substr($0, RSTART + 3) / 1000
+        else if (match($0, /# [0-9.]+ s, replayed in [0-9.]+ s$/)) {
+            split(substr($0, RSTART + 2), part, " s, replayed in ")
+            seconds = part[1] + part[2]
+        }
+        if (seconds >= 30) {
+            sub(/^ok [0-9]+ /, "")
+            sub(/( # .*| in [0-9]+ms)$/, "")
+            printf "    %4d s  %s\n", seconds, $0
+        }
+    }' "$1"
+}
+
 # run NAME SECONDS COMMAND...
 run() {
     local name=$1 seconds=$2 status
     shift 2
     bounded "$seconds" "$@" >"$log/out" 2>"$log/err" </dev/null
     status=$?
-    add_up "$name" $status "$log/out" "$log/err" >"$log/report"
+    {
+        add_up "$name" $status "$log/out" "$log/err"
+        slow_tests "$log/out"
+    } >"$log/report"
     cat "$log/report" # at once, whatever runs beside
 }
 
