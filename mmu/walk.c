@@ -75,6 +75,11 @@ static bool seek_below(const struct guest_memory *m, struct seeker *s, uint64_t 
     return false;
 }
 
+static bool seek_lower_half(const struct guest_memory *m, struct seeker *s, uint64_t cr3)
+{
+    return seek_below(m, s, cr3 & PTE_ADDRESS, 39, 0, 0, 256);
+}
+
 bool walk_find(const struct guest_memory *m, uint64_t cr3, unsigned cpl, uint64_t gpa, uint64_t *va)
 {
     struct seeker s = {.gpa = gpa, .bits = PTE_PRESENT, .budget = FIND_TABLES};
@@ -82,10 +87,10 @@ bool walk_find(const struct guest_memory *m, uint64_t cr3, unsigned cpl, uint64_
 
     if (cpl == 3) {
         s.bits |= PTE_USER;
-        found = seek_below(m, &s, cr3 & PTE_ADDRESS, 39, 0, 0, 256);
+        found = seek_lower_half(m, &s, cr3);
     } else {
         found = seek_below(m, &s, cr3 & PTE_ADDRESS, 39, 0xffffull << 48, 256, 512) ||
-                seek_below(m, &s, cr3 & PTE_ADDRESS, 39, 0, 0, 256);
+                seek_lower_half(m, &s, cr3);
     }
     *va = s.va;
     return found;
@@ -96,7 +101,7 @@ bool walk_user_can_write(const struct guest_memory *m, uint64_t cr3, uint64_t gp
     struct seeker s = {
         .gpa = gpa, .bits = PTE_PRESENT | PTE_USER | PTE_WRITE, .budget = FIND_TABLES};
 
-    return seek_below(m, &s, cr3 & PTE_ADDRESS, 39, 0, 0, 256);
+    return seek_lower_half(m, &s, cr3);
 }
 
 /* Pages that may be tables, and which are. */

@@ -109,20 +109,20 @@ run_suite() {
 # next_suite: sets $suite to one that no worker has taken; false when there is none.
 next_suite() {
     local at
-    exec 9<>"$log/next"
+    exec 9<>"$queue"
     flock 9
-    at=$(<"$log/next")
-    echo $((at + 1)) >"$log/next"
+    at=$(<"$queue")
+    echo $((at + 1)) >"$queue"
     exec 9>&-
     [ "$at" -lt ${#suites[@]} ] && suite=${suites[at]}
 }
 
-# work NUMBER: in the background; what it comes to is in $log/NUMBER/sum.
+# work DIRECTORY: in the background; what it comes to is in DIRECTORY/sum.
 work() {
-    local queue=$log suite began
-    log=$queue/$1
+    local suite began
+    log=$1
     mkdir "$log"
-    while log=$queue next_suite; do
+    while next_suite; do
         began=$SECONDS
         run_suite "$suite"
         echo "    $suite took $((SECONDS - began)) s"
@@ -141,10 +141,10 @@ for file in tests/cli/*.bats; do
     name=${file:10:-5}
     [[ $* =~ (/|,)$name(,| |$) ]] || cli+=("$name")
 done
-start=$SECONDS
-echo 0 >"$log/next"
+start=$SECONDS queue=$log/next
+echo 0 >"$queue"
 for number in $(seq "$workers"); do
-    work "$number" &
+    work "$log/$number" &
 done
 wait
 for number in $(seq "$workers"); do

@@ -31,8 +31,11 @@ void breakpoints_init(struct breakpoints *set, struct vcpu *vcpu, const struct g
 int breakpoints_add(struct breakpoints *set, struct breakpoint *b, struct err *e)
 {
     assert(!b->means && b->conditions <= TRACE_CONDITIONS);
-    if (b->entry_of)
+    if (b->entry_of) {
         b->means = &breakpoint_entry;
+        b->at = guest_memory_at(&set->vcpu->vm->memory, b->entry_of->entries_gpa, sizeof(uint64_t));
+        assert(b->at);
+    }
     for (unsigned i = 0; i < sizeof means_table / sizeof *means_table && !b->means; i++) {
         const struct breakpoint_means *means = means_table[i];
         if ((!set->only || set->only == means) && means->works(b->cpl) && means->has_room(set, b))
@@ -100,9 +103,9 @@ static void arm(struct breakpoints *set, const struct breakpoint *except)
     for (struct breakpoint *b = set->first; b; b = b->next) {
         if (b->armed || must_wait(set, b))
             continue;
-        if (!b->at && !b->entry_of)
+        if (!b->at)
             find_code(set, b);
-        if ((!b->at && !b->entry_of) || (except && b->gpa == except->gpa))
+        if (!b->at || (except && b->gpa == except->gpa))
             continue;
         b->means->arm(set, b);
         b->armed = true;
@@ -150,11 +153,17 @@ static struct breakpoint *find_hit(struct breakpoints *set, const struct vcpu_ex
     return NULL;
 }
 
+/* The count that it waits for has been come to. */
+static bool has_entered(const struct breakpoints *set, const struct breakpoint *b)
+{
+    return entries_between(&set->vcpu->vm->memory, b->entry_of) <= 0;
+}
+
 bool breakpoint_is_for(const struct breakpoints *set, const struct breakpoint *b,
                        const struct kvm_regs *regs, const struct kvm_sregs *sregs)
 {
     if (b->entry_of)
-        return entries_between(&set->vcpu->vm->memory, b->entry_of) <= 0;
+        return has_entered(set, b);
     return b->va == linear_rip(regs->rip, &sregs->cs) && (!b->cr3 || b->cr3 == sregs->cr3) &&
            (b->any_cpl || b->cpl == sregs->ss.dpl);
 }
@@ -414,7 +423,7 @@ static bool look_at_entries(struct breakpoints *set)
     bool any = false;
 
     for (struct breakpoint *b = set->first; b; b = b->next)
-        if (b->entry_of && entries_between(&set->vcpu->vm->memory, b->entry_of) <= 0)
+        if (b->entry_of && has_entered(set, b))
             any = b->hit = true;
     return any;
 }

@@ -142,10 +142,8 @@ const struct breakpoint_means breakpoint_hlt = {
 
 static void entry_arm(struct breakpoints *set, struct breakpoint *b)
 {
-    const struct guest_memory *m = &set->vcpu->vm->memory;
-
-    entry_alarm_set(&b->alarm, guest_memory_at(m, b->entry_of->entries_gpa, sizeof(uint64_t)),
-                    (uint64_t)entries_between(m, b->entry_of));
+    entry_alarm_set(&b->alarm, (uint64_t *)b->at,
+                    (uint64_t)entries_between(&set->vcpu->vm->memory, b->entry_of));
 }
 
 static void entry_disarm(struct breakpoints *set, struct breakpoint *b)

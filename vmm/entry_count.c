@@ -7,8 +7,8 @@
 #include "vmm/fingerprint.h"
 #include "vmm/insn.h"
 
-/* Where system calls of 64 and of 32 bits go through, and where exceptions do. None of them may be
- * missing for the others to be of use. */
+/* Where system calls of 64 and of 32 bits go through, and where exceptions do. Each
+ * is of use without the others. */
 static const char *const entry_functions[] = {
     "do_syscall_64",
     "do_fast_syscall_32",

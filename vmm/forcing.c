@@ -46,10 +46,12 @@ static uint64_t waiting_since(struct machine *m, uint64_t now)
 }
 
 /* The vCPU stands at a point that was chosen. */
-static void stop_here(struct machine *m, const struct landmark *landmark)
+static void stop_here(struct machine *m, struct landmark *landmark)
 {
     const struct vcpu_exit exit = {.kind = EXIT_FORCED};
 
+    landmark->counted = m->cpu->clock.ops->counts;
+    landmark->branches = m->cpu->clock.branches;
     machine_forced(m, landmark);
     recorder_forced(m->recorder, landmark);
     recorder_sync(m->recorder, &m->cpu->vcpu, &exit);
@@ -81,8 +83,6 @@ static int force_point(struct machine *m, bool only_waiting, struct err *e)
         m->loop_look_ns = now + (1 + LOOP_SHARE) * (host_elapsed(m) - now);
     switch (choice) {
     case CLOCK_CHOSEN:
-        landmark.counted = clock->ops->counts;
-        landmark.branches = clock->branches;
         stop_here(m, &landmark);
         schedule_looked(m, now, only_waiting);
         return 0;
@@ -164,8 +164,6 @@ void force_point_at_entry(struct machine *m)
 
     if (!entries_describe(&m->cpu->vcpu, &m->kernel_code.entries, &landmark))
         return;
-    landmark.counted = m->cpu->clock.ops->counts;
-    landmark.branches = m->cpu->clock.branches;
     stop_here(m, &landmark);
     m->stats.entries++;
     schedule_looked(m, host_elapsed(m), false);

@@ -517,7 +517,6 @@ static void test_exchange(unsigned cpl)
     ok(good && is_clean(PROGRAM(exchange)), "leaving a trace behind CMPXCHG16B", cpl, NULL);
 }
 
-/* Few passes with much code between them: see TRACE_EXITS. */
 /* User code's way back is within the guest; kernel code could see the trace outside of it. */
 static void test_leaving(void)
 {
@@ -534,6 +533,7 @@ static void test_leaving(void)
     ok(good, "passes that leave the trace", 3, NULL);
 }
 
+/* Few passes with much code between them: see TRACE_EXITS. */
 static void test_sprawl(unsigned cpl)
 {
     static const struct trace_condition last_pass = {.reg = 4, .value = 1};
