@@ -33,6 +33,7 @@ struct boot_state {
     uint64_t rip, rsi, rsp, cr3;
     uint64_t gdt_base;
     uint16_t gdt_limit;
+    uint64_t kernel_begin;
     uint64_t kernel_end; /* first guest-physical byte after the kernel and its bss */
     uint64_t initrd_base;
     char version[128]; /* as the bzImage states it, or "" */
@@ -47,5 +48,13 @@ struct boot_state {
  */
 int boot_load(const struct boot_config *c, struct guest_memory *m, struct boot_state *out,
               struct err *e);
+
+/*
+ * The same for the kernel alone, of which the decompressed file is there. Check it, and set
+ * out->rip, out->kernel_begin and out->kernel_end; errors as above.
+ */
+int boot_check_kernel(const void *vmlinux, size_t len, struct boot_state *out, struct err *e);
+/* Then: put it into memory, which goes as far as out->kernel_end at least. */
+void boot_put_kernel(const void *vmlinux, size_t len, struct guest_memory *m);
 
 #endif

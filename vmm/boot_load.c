@@ -52,8 +52,9 @@ static bool is_loaded(const Elf64_Phdr *p)
 static int check_segments(const struct elf_view *elf, struct boot_state *out, struct err *e)
 {
     bool entry_loaded = false;
-    uint64_t total = 0, begin = UINT64_MAX;
+    uint64_t total = 0;
 
+    out->kernel_begin = UINT64_MAX;
     for (unsigned i = 0; i < elf_segment_count(elf); i++) {
         Elf64_Phdr p = elf_segment(elf, i);
 
@@ -69,14 +70,15 @@ static int check_segments(const struct elf_view *elf, struct boot_state *out, st
                            "1 MiB to 3 GiB",
                            i, (unsigned long long)p.p_paddr);
         total += p.p_memsz;
-        if (p.p_paddr < begin)
-            begin = p.p_paddr;
+        if (p.p_paddr < out->kernel_begin)
+            out->kernel_begin = p.p_paddr;
         if (p.p_paddr + p.p_memsz > out->kernel_end)
             out->kernel_end = p.p_paddr + p.p_memsz;
         if (elf->header.e_entry >= p.p_paddr && elf->header.e_entry - p.p_paddr < p.p_filesz)
             entry_loaded = true;
     }
-    if (total && total > out->kernel_end - begin) /* or loading takes as long as a file wants */
+    if (total &&
+        total > out->kernel_end - out->kernel_begin) /* or loading takes as long as a file wants */
         return err_set(e, STATUS_ERROR, "not a Linux kernel: its segments overlap in memory");
     if (!entry_loaded)
         return err_set(e, STATUS_ERROR,
@@ -237,21 +239,37 @@ static int open_kernel(const struct boot_config *c, struct setup_header *header,
     return 0;
 }
 
+int boot_check_kernel(const void *vmlinux, size_t len, struct boot_state *out, struct err *e)
+{
+    struct elf_view elf;
+
+    return elf_open(&elf, vmlinux, len, "not a Linux kernel", e) < 0 ? -1
+                                                                     : check_segments(&elf, out, e);
+}
+
+void boot_put_kernel(const void *vmlinux, size_t len, struct guest_memory *m)
+{
+    struct elf_view elf;
+    struct err e;
+    const int rc = elf_open(&elf, vmlinux, len, "not a Linux kernel", &e);
+
+    assert(rc == 0);
+    copy_segments(&elf, m);
+}
+
 static int load_all(const struct boot_config *c, struct guest_memory *m, struct boot_state *out,
                     struct err *e)
 {
     struct boot_params *params = guest_memory_at(m, ZERO_PAGE_AT, sizeof(*params));
     struct setup_header header;
-    struct elf_view elf;
 
     assert(params);
     if (open_kernel(c, &header, out, e) < 0 ||
-        elf_open(&elf, out->vmlinux, out->vmlinux_len, "not a Linux kernel", e) < 0 ||
-        check_segments(&elf, out, e) < 0)
+        boot_check_kernel(out->vmlinux, out->vmlinux_len, out, e) < 0)
         return -1;
     if (out->kernel_end > m->low_size)
         return need_memory(out->kernel_end + c->initrd_len, e);
-    copy_segments(&elf, m);
+    boot_put_kernel(out->vmlinux, out->vmlinux_len, m);
 
     header.type_of_loader = LOADER_UNREGISTERED;
     header.loadflags &= (uint8_t)~CAN_USE_HEAP;

@@ -148,11 +148,12 @@ static json_t *describe_kernel_code(const struct kernel_code *code)
 {
     const struct entry_count *entries = &code->entries;
 
-    return json_pack("{s:i, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:i}}", "patched", (int)code->patched,
-                     "module_hook", (json_int_t)code->module_hook, "start", (json_int_t)code->start,
-                     "end", (json_int_t)code->end, "entries", "gs_offset",
-                     (json_int_t)entries->gs_offset, "start", (json_int_t)entries->start, "end",
-                     (json_int_t)entries->end, "sites", (int)entries->sites);
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:i}}", "patched",
+                     (int)code->patched, "module_hook", (json_int_t)code->module_hook, "kexec_hook",
+                     (json_int_t)code->kexec_hook, "start", (json_int_t)code->start, "end",
+                     (json_int_t)code->end, "entries", "gs_offset", (json_int_t)entries->gs_offset,
+                     "start", (json_int_t)entries->start, "end", (json_int_t)entries->end, "sites",
+                     (int)entries->sites);
 }
 
 void description_kernel_code(const json_t *description, struct kernel_code *code)
@@ -163,6 +164,7 @@ void description_kernel_code(const json_t *description, struct kernel_code *code
     *code = (struct kernel_code){
         .patched = (unsigned)json_integer_value(json_object_get(j, "patched")),
         .module_hook = (uint64_t)json_integer_value(json_object_get(j, "module_hook")),
+        .kexec_hook = (uint64_t)json_integer_value(json_object_get(j, "kexec_hook")),
         .start = (uint64_t)json_integer_value(json_object_get(j, "start")),
         .end = (uint64_t)json_integer_value(json_object_get(j, "end")),
         .entries =

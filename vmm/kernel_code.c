@@ -61,28 +61,31 @@ static unsigned find_calls(const uint8_t *text, const struct elf_extent *code, u
     return count;
 }
 
-static void hook_modules(const struct elf_extent *code, const uint8_t *text, uint8_t *loaded,
-                         uint64_t target, struct code_gap *gap, struct kernel_code *out)
+/* Have the calls of the function at `target` (0: there is none) in this piece of code write to a
+ * port first, unless that is done: *hook is the address of that OUT then. */
+static void hook_calls(const struct elf_extent *code, const uint8_t *text, uint8_t *loaded,
+                       uint64_t target, uint8_t port, struct code_gap *gap, uint64_t *hook)
 {
-    const uint8_t hook[2 + CODE_REL_BYTES] = {0xe6, MODULE_PORT, CODE_JMP};
+    const uint8_t detour[2 + CODE_REL_BYTES] = {0xe6, port, CODE_JMP};
     size_t call[CALLS];
-    const unsigned calls = find_calls(text, code, target, call);
+    const unsigned calls = target && !*hook ? find_calls(text, code, target, call) : 0;
 
     if (!calls)
         return;
-    const size_t at = code_gap_put(gap, loaded, hook, sizeof hook);
+    const size_t at = code_gap_put(gap, loaded, detour, sizeof detour);
     if (!at)
         return;
     code_set_target(loaded + at + 2, code->va + at + 2, target);
-    out->module_hook = code->va + at;
+    *hook = code->va + at;
     for (unsigned i = 0; i < calls; i++)
-        code_set_target(loaded + call[i], code->va + call[i], out->module_hook);
+        code_set_target(loaded + call[i], code->va + call[i], *hook);
 }
 
 static void change_functions(const struct guest_memory *m, const struct elf_view *elf,
                              const struct kallsyms *symbols, struct kernel_code *out)
 {
     const uint64_t finalize = kallsyms_address(symbols, "module_finalize");
+    const uint64_t kexec = kallsyms_address(symbols, "machine_kexec");
     struct elf_extent code;
     unsigned position = 0;
 
@@ -92,8 +95,8 @@ static void change_functions(const struct guest_memory *m, const struct elf_view
         struct code_gap gap;
         if (!loaded || !code_gap_find(text, code.len, &gap))
             continue;
-        if (finalize && !out->module_hook)
-            hook_modules(&code, text, loaded, finalize, &gap, out);
+        hook_calls(&code, text, loaded, finalize, MODULE_PORT, &gap, &out->module_hook);
+        hook_calls(&code, text, loaded, kexec, KEXEC_PORT, &gap, &out->kexec_hook);
         out->aging_flushes += page_aging_patch(&code, text, loaded, symbols, &gap);
         entry_count_patch(&code, text, loaded, symbols, &gap, &out->entries);
     }

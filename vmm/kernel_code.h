@@ -27,9 +27,14 @@
  * For a replay that is a port that is written, and writes of a device.
  */
 #define MODULE_PORT 0xe4
+/* The same for the calls of machine_kexec(), and what is put into code that runs after it
+ * (vmm/kexec.h). */
+#define KEXEC_PORT       0xe5
+#define KEXEC_ENTRY_PORT 0xe6
 
 struct kernel_code {
     uint64_t module_hook;   /* address of that OUT; 0: there is none */
+    uint64_t kexec_hook;    /* the same of KEXEC_PORT */
     uint64_t start, end;    /* what the kernel's file takes of the address space */
     unsigned patched;       /* sites in the kernel's file */
     unsigned aging_flushes; /* places where it ages a page (vmm/page_aging.h) */

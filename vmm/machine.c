@@ -147,6 +147,14 @@ void machine_trust_code(struct machine *m, uint64_t va, uint64_t gpa, uint64_t l
     stable->range[stable->count++].bytes = copy;
 }
 
+void machine_forget_code(struct machine *m)
+{
+    struct stable_code *stable = &m->clock_host.stable;
+
+    while (stable->count)
+        free(stable->range[--stable->count].bytes);
+}
+
 static int remember_code(struct machine *m, const struct machine_boot *boot, struct err *e)
 {
     struct elf_view elf;
@@ -340,8 +348,7 @@ void machine_forced(struct machine *m, const struct landmark *l)
 
 void machine_destroy(struct machine *m)
 {
-    for (unsigned i = 0; i < m->clock_host.stable.count; i++)
-        free(m->clock_host.stable.range[i].bytes);
+    machine_forget_code(m);
     for (unsigned i = 0; i < MAX_VCPUS; i++) {
         clock_close(&m->cpus[i].clock);
         vcpu_destroy(&m->cpus[i].vcpu);

@@ -12,6 +12,7 @@
 #include "vmm/clock.h"
 #include "vmm/console.h"
 #include "vmm/kernel_code.h"
+#include "vmm/kexec_image.h"
 #include "vmm/pc.h"
 #include "vmm/views.h"
 
@@ -47,7 +48,7 @@ struct kick_target {
 
 struct machine_stats {
     uint64_t exits, kicks, interrupts, forced, forced_tries;
-    uint64_t entries; /* forced points where the guest enters its kernel */
+    uint64_t entries;                      /* forced points where the guest enters its kernel */
     uint64_t snapshot_ns, snapshot_max_ns; /* that the machine stood still for them */
 };
 
@@ -100,6 +101,8 @@ struct machine {
     struct recorded_dma dma;
     struct gp_hook hook;
     struct kernel_code kernel_code;
+    struct kexec_jump
+        kexec; /* the way to a kernel that is about to be started; .at 0: there is none */
     struct code_watch *code_watch; /* of one that is recorded */
     bool forced_inexactly;         /* its recording has a landmark that is not exact */
     struct clock_host clock_host;
@@ -158,6 +161,8 @@ int machine_create_from(struct machine *m, const struct machine_config *config,
 /* What code of the kernel is as it should be, for forced points (vmm/clock.h): a range of it, as it
  * is in memory now. Ranges that are not in memory, or too many, are left out. */
 void machine_trust_code(struct machine *m, uint64_t va, uint64_t gpa, uint64_t len);
+/* None of it is any more. */
+void machine_forget_code(struct machine *m);
 void machine_destroy(struct machine *m);
 
 /* To be called with the landmark of each forced point: one by which the point may not be found is
