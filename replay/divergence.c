@@ -224,6 +224,32 @@ static void show_code(const struct divergence *d, FILE *out)
     fputc('\n', out);
 }
 
+/* A forced point that was not come to. */
+static void show_lost(const struct player *p, FILE *out)
+{
+    static const char *const how[] = {
+        [DIVERGED_MISSED] = "was not found",
+        [DIVERGED_PASSED] =
+            "was not found before the guest entered its kernel once more than there",
+        [DIVERGED_LATE] = "was not found within the time that is given it",
+        [DIVERGED_CODE] = "cannot be looked for, as other code is there at the sync point before, "
+                          "and writes to it cannot be followed",
+    };
+    const struct divergence *d = &p->divergence;
+
+    fprintf(out, "dittovm: the replay diverged before sync point %llu: a forced point %s",
+            (unsigned long long)d->ordinal, how[d->kind]);
+    if (d->kind == DIVERGED_LATE)
+        fprintf(out, ", %u s", p->cpu->clock.patience);
+    fputc('\n', out);
+    show_place(p, "expected", &d->expected, out);
+    if (d->kind == DIVERGED_MISSED)
+        show_place(p, "got", &d->got, out);
+    if (d->kind != DIVERGED_CODE)
+        show_passes(d, out);
+    show_code(d, out);
+}
+
 void divergence_report(const struct player *p, FILE *out)
 {
     const struct divergence *d = &p->divergence;
@@ -240,24 +266,10 @@ void divergence_report(const struct player *p, FILE *out)
         show_cause(p, out);
         break;
     case DIVERGED_MISSED:
-        fprintf(out,
-                "dittovm: the replay diverged before sync point %llu: a forced point was not "
-                "found\n",
-                (unsigned long long)d->ordinal);
-        show_place(p, "expected", &d->expected, out);
-        show_place(p, "got", &d->got, out);
-        show_passes(d, out);
-        show_code(d, out);
-        show_cause(p, out);
-        break;
+    case DIVERGED_PASSED:
+    case DIVERGED_LATE:
     case DIVERGED_CODE:
-        fprintf(out,
-                "dittovm: the replay diverged before sync point %llu: a forced point cannot be "
-                "looked for, as other code is there at the sync point before, and writes to it "
-                "cannot be followed\n",
-                (unsigned long long)d->ordinal);
-        show_place(p, "expected", &d->expected, out);
-        show_code(d, out);
+        show_lost(p, out);
         show_cause(p, out);
         break;
     case DIVERGED_DIGEST:

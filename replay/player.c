@@ -189,6 +189,12 @@ int player_land(struct player *p, const struct landmark *landmark, struct err *e
     case LAND_MISSED:
         lost(p, landmark, DIVERGED_MISSED, &exit);
         return 0;
+    case LAND_PASSED:
+        lost(p, landmark, DIVERGED_PASSED, NULL);
+        return 0;
+    case LAND_LATE:
+        lost(p, landmark, DIVERGED_LATE, NULL);
+        return 0;
     case LAND_CHANGED:
         lost(p, landmark, DIVERGED_CODE, NULL);
         return 0;

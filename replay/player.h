@@ -35,6 +35,8 @@ enum player_status {
 enum divergence_kind {
     DIVERGED_SYNC,   /* another exit, other registers or other outputs */
     DIVERGED_MISSED, /* a forced point was not passed before the next sync point */
+    DIVERGED_PASSED, /* nor before the next entry into the kernel */
+    DIVERGED_LATE,   /* nor within the time that a landing may take */
     DIVERGED_CODE,   /* one cannot be looked for: other code is there, and nothing was run */
     DIVERGED_DIGEST, /* memory or CPU state differs at a digest */
 };

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/now.h"
 #include "mmu/walk.h"
 #include "vmm/insn.h"
 #include "vmm/repeat.h"
@@ -153,10 +154,15 @@ static struct breakpoint *find_hit(struct breakpoints *set, const struct vcpu_ex
     return NULL;
 }
 
+int64_t breakpoint_entries_ahead(const struct breakpoints *set, const struct breakpoint *b)
+{
+    return entries_between(&set->vcpu->vm->memory, b->entry_of) + b->entries_later;
+}
+
 /* The count that it waits for has been come to. */
 static bool has_entered(const struct breakpoints *set, const struct breakpoint *b)
 {
-    return entries_between(&set->vcpu->vm->memory, b->entry_of) <= 0;
+    return breakpoint_entries_ahead(set, b) <= 0;
 }
 
 bool breakpoint_is_for(const struct breakpoints *set, const struct breakpoint *b,
@@ -292,6 +298,11 @@ static bool is_stepped(const struct breakpoints *set)
     return false;
 }
 
+static bool is_late(const struct breakpoints *set)
+{
+    return set->give_up_ns && host_now_ns() >= set->give_up_ns;
+}
+
 /* By single steps, looking at all breakpoints before each. */
 static enum breakpoint_stop run_stepped(struct breakpoints *set, struct vcpu_exit *exit,
                                         struct err *e)
@@ -324,6 +335,8 @@ static enum breakpoint_stop run_stepped(struct breakpoints *set, struct vcpu_exi
             stop = BREAKPOINT_HIT;
         else if (step.kind == STEP_KICK && (!set->interrupted || *set->interrupted))
             stop = BREAKPOINT_STOPPED;
+        else if (step.kind == STEP_KICK && is_late(set))
+            stop = BREAKPOINT_LATE;
         else if (step.kind == STEP_ENTRY)
             breakpoints_keep_kick(set, set->vcpu->kick_passed);
     } while (stop == BREAKPOINT_EXIT && step.kind != STEP_EXIT);
@@ -451,7 +464,7 @@ static enum breakpoint_stop run_once(struct breakpoints *set, struct vcpu_exit *
     if (set->interrupted ? *set->interrupted : exit->kind == EXIT_KICK)
         return BREAKPOINT_STOPPED;
     if (exit->kind == EXIT_KICK)
-        return BREAKPOINT_NONE;
+        return is_late(set) ? BREAKPOINT_LATE : BREAKPOINT_NONE;
     return at ? pass(set, &regs, &sregs, exit, e) : BREAKPOINT_EXIT;
 }
 

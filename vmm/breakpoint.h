@@ -67,8 +67,10 @@ struct breakpoint {
      * landmark is; NULL: it does not. */
     const struct landmark *within;
     /* Or it is no place of an instruction, but where the last entry into the kernel before this
-     * landmark is counted, which is still ahead (entries_between()), or anywhere behind that. */
+     * landmark is counted, which is still ahead (entries_between()), or anywhere behind that; or
+     * so many entries later. */
     const struct landmark *entry_of;
+    unsigned entries_later;
     /* A bit for each page of guest_memory.host that may be written on the way to where it stops.
      * NULL: each may be. */
     const uint64_t *written;
@@ -114,6 +116,7 @@ struct breakpoints {
     const struct gp_hook *hook;
     /* Kicks of the vCPU are passed over until this is set; NULL: the first one stops. */
     const volatile bool *interrupted;
+    uint64_t give_up_ns; /* a kick from then on, by host_now_ns(), is BREAKPOINT_LATE; 0: none is */
     const struct breakpoint_means *only; /* for tests: no other means */
     uint64_t exits;                      /* of the vCPU, so far */
 
@@ -129,6 +132,7 @@ enum breakpoint_stop {
     BREAKPOINT_HIT,     /* the vCPU stands at a breakpoint as if none had ever been there */
     BREAKPOINT_EXIT,    /* the guest exited by itself: *exit */
     BREAKPOINT_STOPPED, /* kicked. With `interrupted`, the vCPU is nowhere in particular */
+    BREAKPOINT_LATE,    /* the same: give_up_ns has come */
     BREAKPOINT_FAILED,
     BREAKPOINT_NONE, /* inside of the facility: run on */
 };
@@ -190,6 +194,8 @@ uint64_t breakpoints_repeat(struct breakpoints *set, struct stepper *stepper, ui
 
 /* ---- inside ---- */
 
+/* Of one with entry_of: how many entries are to pass until it is hit; not positive: it is. */
+int64_t breakpoint_entries_ahead(const struct breakpoints *set, const struct breakpoint *b);
 /* Of breakpoint.c: whether it is one of code that has these registers; and a kick that came with an
  * exit of ours is for the run behind it. */
 bool breakpoint_is_for(const struct breakpoints *set, const struct breakpoint *b,

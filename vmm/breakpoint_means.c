@@ -142,8 +142,7 @@ const struct breakpoint_means breakpoint_hlt = {
 
 static void entry_arm(struct breakpoints *set, struct breakpoint *b)
 {
-    entry_alarm_set(&b->alarm, (uint64_t *)b->at,
-                    (uint64_t)entries_between(&set->vcpu->vm->memory, b->entry_of));
+    entry_alarm_set(&b->alarm, (uint64_t *)b->at, (uint64_t)breakpoint_entries_ahead(set, b));
 }
 
 static void entry_disarm(struct breakpoints *set, struct breakpoint *b)

@@ -23,7 +23,7 @@ int clock_option(const char *text, const struct clock_ops **ops, struct err *e)
 static int open_one(struct clock *c, const struct clock_ops *ops, struct vcpu *vcpu,
                     const struct gp_hook *hook, struct err *e)
 {
-    *c = (struct clock){.ops = ops, .vcpu = vcpu, .hook = hook};
+    *c = (struct clock){.ops = ops, .vcpu = vcpu, .hook = hook, .patience = LANDING_SECONDS};
     if (!ops->open || ops->open(c, e) == 0)
         return 0;
     *c = (struct clock){0};

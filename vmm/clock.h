@@ -19,12 +19,19 @@ enum clock_choice {
 enum clock_landing {
     LANDED,
     LAND_MISSED,  /* the guest reached a sync point first: *exit */
+    LAND_PASSED,  /* the guest has entered its kernel more often than at the landmark */
+    LAND_LATE,    /* it did not come within clock.patience; nor did a sync point */
     LAND_STOPPED, /* *interrupted was set; the vCPU is nowhere in particular */
     LAND_BREAK,   /* at one of clock->breakpoints, on the way; land() goes on from there */
     LAND_CHANGED, /* other code is at the place, and when it becomes the landmark's cannot be seen
                    */
     LAND_FAILED,
 };
+
+/* How long a landing may take. It is there for what never ends: a replay in which a program waits
+ * for an interrupt that comes at a place where it will not be. None that was found took 3 minutes.
+ */
+#define LANDING_SECONDS 900u
 
 /*
  * Kernel text as it was when the machine started. A breakpoint is set at the sync point before the
@@ -121,6 +128,7 @@ struct clock_ops {
 struct clock {
     const struct clock_ops *ops;
     struct vcpu *vcpu;
+    unsigned patience;          /* how many seconds a landing may take, at least 1 */
     const struct gp_hook *hook; /* its rip is 0 until there is one */
     bool replaying;             /* nobody asks for a count but land() */
     uint64_t branches;          /* retired since the last sync point, if ops->counts */
@@ -158,5 +166,10 @@ void clock_restore(struct clock *c, uint64_t branches);
 enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *host,
                                     struct landmark *landmark, struct vcpu_exit *exit,
                                     struct err *e);
+
+/* land() of the clock `landmark`. */
+enum clock_landing landmark_land(struct clock *c, const struct landmark *landmark,
+                                 struct vcpu_exit *exit, const volatile bool *interrupted,
+                                 struct err *e);
 
 #endif

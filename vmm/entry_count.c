@@ -177,11 +177,21 @@ bool entries_describe(struct vcpu *vcpu, const struct entry_count *count, struct
     return true;
 }
 
+static const uint64_t *word_of(const struct guest_memory *m, const struct landmark *l)
+{
+    return l->entry == ENTRY_UNKNOWN || m->readable
+               ? NULL
+               : guest_memory_at(m, l->entries_gpa, sizeof(uint64_t));
+}
+
+bool entries_known(const struct guest_memory *m, const struct landmark *l)
+{
+    return word_of(m, l) != NULL;
+}
+
 int64_t entries_between(const struct guest_memory *m, const struct landmark *l)
 {
-    const uint64_t *word = l->entry == ENTRY_UNKNOWN || m->readable
-                               ? NULL
-                               : guest_memory_at(m, l->entries_gpa, sizeof *word);
+    const uint64_t *word = word_of(m, l);
 
     return word ? (int64_t)(l->entries + *word) : 0;
 }

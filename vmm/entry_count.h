@@ -56,8 +56,10 @@ void entries_note(struct vcpu *vcpu, const struct entry_count *count, struct lan
 /* Describe the point where an alarm went off. False: it cannot be. */
 bool entries_describe(struct vcpu *vcpu, const struct entry_count *count, struct landmark *l);
 
+/* Whether the landmark has a count that can be used: not where each vCPU owns its pages. */
+bool entries_known(const struct guest_memory *m, const struct landmark *l);
 /* How many entries lie between here and the landmark; negative: it is behind. 0 also where that is
- * not known, or not to be used: each vCPU owns its pages. */
+ * not known. */
 int64_t entries_between(const struct guest_memory *m, const struct landmark *l);
 
 struct entry_alarm {

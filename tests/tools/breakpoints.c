@@ -86,6 +86,14 @@ GUEST_CODE(leaving, "mov $1500000, %ecx\n"
                     "leaving_at: dec %ecx\n"
                     "jnz 1b\n" GUEST_DONE);
 #define LEAVING_PASSES 20000u
+/* It counts passes as Linux entries (vmm/entry_count.h), and waits for what does not come. */
+GUEST_CODE(counting, "1: decq 0x802000\n"
+                     "jnz 2f\n"
+                     "hlt\n"
+                     "2: inc %eax\n"
+                     "counting_at: mov $1, %ebx\n"
+                     "jmp 1b\n" GUEST_DONE);
+#define COUNTING_WORD 0x802000u
 /* A REP whose 17th and 18th iterations write what is watched, the first bytes of a page. */
 GUEST_CODE(repeat, "mov $3, %ebx\n"
                    "1: mov $0x800ff0, %edi\n"
@@ -97,7 +105,7 @@ GUEST_CODE(repeat, "mov $3, %ebx\n"
 #define REPEAT_COUNT   5000u
 #define REPEAT_WATCHED 0x801000u
 extern const uint8_t repeat_at[], loop_at[], near_at[], outer_at[], inner_at[], beside_at[],
-    pushf_at[], popf_at[], out_at[], exchange_at[], sprawl_at[], leaving_at[];
+    pushf_at[], popf_at[], out_at[], exchange_at[], sprawl_at[], leaving_at[], counting_at[];
 
 /* Where the programs are: a page that user code cannot write to, as that of real programs. */
 #define CODE_AT                 0x600000u
@@ -550,15 +558,16 @@ static void test_sprawl(unsigned cpl)
 }
 
 /* The landmark of the pass where RAX has this value. */
-static struct landmark take(unsigned cpl, uint64_t rax)
+static struct landmark take(const uint8_t *code, size_t length, const uint8_t *at, unsigned cpl,
+                            uint64_t rax)
 {
     const struct trace_condition condition = reg_is(0, rax);
     struct breakpoint b = {
-        .va = ADDRESS(nested, inner_at), .cpl = cpl, .condition = &condition, .conditions = 1};
-    struct landmark l = {.gpa = b.va, .code_len = 1, .code = {*inner_at}};
+        .va = ADDRESS(code, at), .cpl = cpl, .condition = &condition, .conditions = 1};
+    struct landmark l = {.gpa = b.va, .code_len = 1, .code = {*at}};
     struct kvm_sregs sregs;
 
-    start(PROGRAM(nested), cpl, NULL);
+    start(code, length, cpl, NULL);
     add(&b);
     if (run() != BREAKPOINT_HIT)
         fail("the pass of a landmark was not found");
@@ -576,6 +585,7 @@ static enum clock_landing land(const struct landmark *l, struct landing_stats *s
 
     if (clock_open(&clock, &clock_landmark, &guest.vcpu, &hook, &e) < 0)
         fail(e.text);
+    clock.patience = 2;
     const enum clock_landing landing = clock_landmark.land(&clock, l, &last, &never, &e);
     if (landing == LAND_FAILED)
         fail(e.text);
@@ -584,11 +594,40 @@ static enum clock_landing land(const struct landmark *l, struct landing_stats *s
     return landing;
 }
 
+/* What a landing comes to that nothing else would end: there is no pass like it. */
+static void test_endless(void)
+{
+    const uint64_t word_gpa = COUNTING_WORD;
+    struct landing_stats stats;
+    struct landmark l = take(PROGRAM(counting), counting_at, 0, 7);
+
+    l.regs[1] = ~0ull;
+    ok(land(&l, &stats) == LAND_LATE && is_clean(PROGRAM(counting)), "a landing that does not end",
+       0, NULL);
+
+    l = take(PROGRAM(counting), counting_at, 0, 7);
+    l.regs[1] = ~0ull;
+    l.entry = ENTRY_NEAR;
+    l.entries_gpa = word_gpa;
+    l.entries = 7;
+    uint64_t *word = guest_memory_at(&guest.vm.memory, word_gpa, sizeof *word);
+    start(PROGRAM(counting), 0, NULL);
+    *word = 0;
+    bool good = land(&l, &stats) == LAND_PASSED && *word == -8ull;
+    ok(good && is_clean(PROGRAM(counting)), "a landing that an entry later has not come", 0, NULL);
+
+    l.regs[1] = 1;
+    start(PROGRAM(counting), 0, NULL);
+    *word = 0;
+    good = land(&l, &stats) == LANDED && guest.vcpu.regs->rax == 7 && *word == -7ull;
+    ok(good && stats.exits <= 2, "a landing by the count of entries", 0, NULL);
+}
+
 static void test_landing(unsigned cpl)
 {
     const uint64_t rbx = 1;
     struct landing_stats stats;
-    struct landmark l = take(cpl, 7);
+    struct landmark l = take(PROGRAM(nested), inner_at, cpl, 7);
 
     bool good = land(&l, &stats) == LANDED && guest.vcpu.regs->rax == 7;
     ok(good && stats.exits == 0, "landing where the vCPU stands, which does not run", cpl, NULL);
@@ -596,11 +635,11 @@ static void test_landing(unsigned cpl)
     good = land(&l, &stats) == LANDED && guest.vcpu.regs->rax == 7 && stats.exits > 0;
     ok(good && is_clean(PROGRAM(nested)), "landing on a pass ahead", cpl, NULL);
 
-    l = take(cpl, 7);
+    l = take(PROGRAM(nested), inner_at, cpl, 7);
     l.gpa = ~0ull;
     ok(land(&l, &stats) == LAND_CHANGED, "a landing where there is no code", cpl, NULL);
 
-    l = take(cpl, 7);
+    l = take(PROGRAM(nested), inner_at, cpl, 7);
     l.regs[rbx] += 70;
     good = land(&l, &stats) == LAND_MISSED && is_done(BREAKPOINT_EXIT);
     good &= stats.passes.nearest == 1 && stats.passes.nearest_other == 1u << rbx &&
@@ -659,8 +698,10 @@ int main(int argc, char **argv)
             test_landing(cpl);
         }
     }
-    if (!native)
+    if (!native) {
         test_leaving();
+        test_endless();
+    }
     printf("1..%u\n", number);
     return bad ? 1 : 0;
 }
