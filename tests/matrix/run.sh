@@ -14,7 +14,8 @@ export MATRIX=$BUILD/matrix
 results=$MATRIX/results
 
 read_row() {
-    read -r row image kernel cpu_list memory seconds workload expect <<<"$1"
+    read -r row image kernel cpu_list memory seconds slow workload expect <<<"$1"
+    IFS=, read -ra slow <<<"$slow"
     local program=${workload%%,*}
     [ -n "$expect" ] || expect="matrix: $program ended with status 0"
     [ "$workload" != login ] || expect='the system is running'
@@ -58,10 +59,10 @@ answer() {
     echo "$3" >&3
 }
 
-# record CPUS: its exit status is dittovm's; the rest is in run.out and run.err.
+# record CPUS SLOW: its exit status is dittovm's; the rest is in run.out and run.err.
 record() {
     local file
-    local -a what=(--json --record -o run.ditto --memory "$memory" --cpus "$1")
+    local -a what=(--json --record -o run.ditto --memory "$memory" --cpus "$1" --slow "$2")
     : >run.out
     if [ "$kernel" != - ]; then
         file=$(kernel_file)
@@ -93,11 +94,11 @@ refusal() {
     [ "$1" != 0 ] || outcome='not refused'
 }
 
-# once CPUS: records and verifies; sets $outcome to identical or to what is wrong.
+# once CPUS SLOW: records and verifies; sets $outcome to identical or to what is wrong.
 once() {
     local status
     rm -f run.* verify.*
-    record "$1"
+    record "$1" "$2"
     status=$?
     tr -d '\r' <run.out >run.text
     [ "$workload" != refused ] || { refusal $status && return; }
@@ -139,7 +140,7 @@ do_row() {
         '$1 == commit && $2 == row && $3 == cpus && $4 == identity' "$results" | wc -l)
     for ((number = had + 1; number <= RECORDINGS; number++)); do
         printf '%s, %s CPUs, recording %d: ' "$row" "$1" "$number"
-        once "$1"
+        once "$1" "${slow[(number - 1) % ${#slow[@]}]}"
         printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$commit" "$row" "$1" "$identity" \
             "$(date +%F)" "$(json_field seconds run.err)" "$(json_field seconds verify.out 2>/dev/null)" \
             "$(json_field syncs run.err)" "$(json_field forced run.err)" "$(json_field bytes run.err)" \
