@@ -122,10 +122,9 @@ static void show_doubts(json_t *doubts)
     json_t *doubt;
     size_t i;
 
-    json_array_foreach(doubts, i, doubt)
-        text_print(stdout, "  %-13s %s (sync point %lld)\n", i ? "" : "unsure",
-                   text_of(doubt, NULL, "text"),
-                   (long long)json_integer_value(json_object_get(doubt, "sync_point")));
+    json_array_foreach(doubts, i, doubt) text_print(
+        stdout, "  %-13s %s (sync point %lld)\n", i ? "" : "unsure", text_of(doubt, NULL, "text"),
+        (long long)json_integer_value(json_object_get(doubt, "sync_point")));
 }
 
 static void show(json_t *j, const char *path)
@@ -164,6 +163,11 @@ static void show(json_t *j, const char *path)
                    ? "not yet: it is being recorded; what there is so far replays"
                    : "the recorder was killed; it replays to its last whole block");
     show_doubts(json_object_get(j, "unsure"));
+    if (json_object_get(machine, "executes"))
+        text_print(stdout,
+                   "  not recorded  what a program gets of %s, which CPUID hides and this CPU "
+                   "executes\n",
+                   text_of(j, "machine", "executes"));
     printf("  file          %lld bytes\n",
            (long long)json_integer_value(json_object_get(j, "file_bytes")));
     json_object_foreach(json_object_get(j, "bytes"), name, value)

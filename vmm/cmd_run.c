@@ -210,6 +210,7 @@ static bool redirected(const struct invocation *inv, struct run_options *o, uint
     if (host_redirect(inv, &needs, status, e))
         return true;
     o->cpu_doubt = o->record ? doctor_cpu_doubt() : NULL;
+    o->cpu_executes = o->record ? doctor_hidden_instructions() : NULL;
     return false;
 }
 

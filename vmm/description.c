@@ -139,6 +139,8 @@ static void describe_options(json_t *machine, const struct run_options *o, const
         json_object_set_new(machine, "smp", json_string("crew"));
     if (o->slow > 1)
         json_object_set_new(machine, "slow", json_integer((json_int_t)o->slow));
+    if (o->cpu_executes && o->cpu_executes[0])
+        json_object_set_new(machine, "executes", json_string(o->cpu_executes));
     if (o->chaos && o->cpus > 1) /* all 64 bits, which JSON's numbers need not have */
         json_object_set_new(machine, "chaos", json_sprintf("%llu", (unsigned long long)o->chaos));
 }
@@ -222,6 +224,7 @@ char *description_of_live(const struct run_options *o, const json_t *before, uin
     json_t *machine = json_object_get(description, "machine");
     json_object_set_new(machine, "clock", json_string(m->cpu->clock.ops->name));
     json_object_del(machine, "slow");
+    json_object_del(machine, "executes");
     describe_options(machine, o, m);
     if (disk) {
         char *absolute = realpath(disk, NULL);

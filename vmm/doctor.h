@@ -57,6 +57,11 @@ void probe_real_guest(struct probe_outcome *o);
 void probe_setcc(struct probe_outcome *o);
 /* FNSTENV shows where the last x87 instruction was, also when there was an exit behind it. */
 void probe_x87_pointers(struct probe_outcome *o);
+/* Instructions that the guest's CPUID hides fault. */
+void probe_rdtscp(struct probe_outcome *o);
+void probe_rdrand(struct probe_outcome *o);
+void probe_rdseed(struct probe_outcome *o);
+void probe_rdpid(struct probe_outcome *o);
 /* Probes of the CPU's debug registers. */
 void probe_register_cpl0(struct probe_outcome *o);
 void probe_register_cpl3(struct probe_outcome *o);
@@ -73,6 +78,13 @@ int doctor_quick_check(struct err *e);
  * replay: one line, as recorder_doubt() takes it; NULL: nothing. Takes some milliseconds.
  */
 const char *doctor_cpu_doubt(void);
+
+/*
+ * What this CPU executes although the guest's CPUID hides it (vmm/cpuid.h): what a program gets of
+ * it that does not ask CPUID first is not recorded. Names with commas between, "" for none; static.
+ * Takes some milliseconds.
+ */
+const char *doctor_hidden_instructions(void);
 
 /* The machine and what dittovm makes of it. */
 struct doctor_host {

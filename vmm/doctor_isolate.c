@@ -163,6 +163,31 @@ const char *doctor_cpu_doubt(void)
                : NULL;
 }
 
+const char *doctor_hidden_instructions(void)
+{
+    static const struct {
+        const char *name;
+        void (*probe)(struct probe_outcome *);
+    } hidden[] = {
+        {"RDTSCP", probe_rdtscp},
+        {"RDRAND", probe_rdrand},
+        {"RDSEED", probe_rdseed},
+        {"RDPID", probe_rdpid},
+    };
+    static char names[64];
+    size_t len = 0;
+
+    names[0] = 0;
+    for (unsigned i = 0; i < sizeof hidden / sizeof *hidden; i++) {
+        struct probe_outcome o;
+        doctor_run_isolated(hidden[i].probe, QUICK_LIMIT_MS, &o);
+        if (o.result == PROBE_MISSING)
+            len += (size_t)snprintf(names + len, sizeof names - len, "%s%s", len ? ", " : "",
+                                    hidden[i].name);
+    }
+    return names;
+}
+
 int doctor_quick_check(struct err *e)
 {
     struct probe_outcome o;

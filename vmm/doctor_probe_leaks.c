@@ -115,7 +115,7 @@ static void probe_rdtsc(struct probe_outcome *o)
     probe_absent(PROGRAM(micro_rdtsc), 0, false, o);
 }
 
-static void probe_rdtscp(struct probe_outcome *o)
+void probe_rdtscp(struct probe_outcome *o)
 {
     probe_absent(PROGRAM(micro_rdtscp), 3, true, o);
 }
@@ -125,17 +125,17 @@ static void probe_rdtscp_cpl0(struct probe_outcome *o)
     probe_absent(PROGRAM(micro_rdtscp), 0, false, o);
 }
 
-static void probe_rdrand(struct probe_outcome *o)
+void probe_rdrand(struct probe_outcome *o)
 {
     probe_absent(PROGRAM(micro_rdrand), 3, false, o);
 }
 
-static void probe_rdseed(struct probe_outcome *o)
+void probe_rdseed(struct probe_outcome *o)
 {
     probe_absent(PROGRAM(micro_rdseed), 3, false, o);
 }
 
-static void probe_rdpid(struct probe_outcome *o)
+void probe_rdpid(struct probe_outcome *o)
 {
     probe_absent(PROGRAM(micro_rdpid), 3, false, o);
 }

@@ -25,6 +25,7 @@ struct run_options {
     const struct clock_ops *clock; /* NULL: the best one that this host has */
     /* Not an option: found out once it is clear that the machine runs here. May be NULL. */
     const char *cpu_doubt;
+    const char *cpu_executes; /* doctor_hidden_instructions(), of one that is recorded; or NULL */
 };
 
 extern const char run_help[];
