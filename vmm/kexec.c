@@ -115,17 +115,17 @@ static int find_kernel(const struct guest_memory *m, uint64_t entry, uint64_t bo
     return 0;
 }
 
-/* Write what differs of the new kernel from `begin` on, as a device. */
+/* Write what differs of the new kernel from `begin` on, as a device; all of it, or nothing. */
 static int put(struct machine *m, const struct guest_memory *kernel, uint64_t begin, uint64_t moved,
                struct err *e)
 {
-    for (uint64_t at = begin; at < kernel->low_size; at += PAGE_BYTES) {
-        const void *old = guest_memory_at(&m->vm.memory, at + moved, PAGE_BYTES);
-        if (!old)
-            return err_set(e, STATUS_ERROR, "it does not fit into memory");
-        if (memcmp(old, kernel->host + at, PAGE_BYTES) != 0)
+    const uint8_t *old = guest_memory_at(&m->vm.memory, begin + moved, kernel->size - begin);
+
+    if (!old)
+        return err_set(e, STATUS_ERROR, "it does not fit into memory");
+    for (uint64_t at = begin; at < kernel->size; at += PAGE_BYTES)
+        if (memcmp(old + (at - begin), kernel->host + at, PAGE_BYTES) != 0)
             (void)m->dma.dma.write(&m->dma.dma, at + moved, kernel->host + at, PAGE_BYTES);
-    }
     return 0;
 }
 
@@ -163,8 +163,10 @@ static int install(struct machine *m, struct new_kernel *k, struct err *e)
     if (rc == 0)
         rc = put(m, &file, k->boot.kernel_begin & ~(uint64_t)(PAGE_BYTES - 1), k->moved, e);
     free(file.host);
-    if (rc < 0)
+    if (rc < 0) {
+        m->kernel_code = (struct kernel_code){0};
         return -1;
+    }
     trust_code(m, k);
     if (m->kernel_code.doubt[0])
         doubt(m, m->kernel_code.doubt);

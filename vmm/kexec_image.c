@@ -10,20 +10,21 @@
 #define IND_SOURCE      8u
 
 /* How far around its entry purgatory is looked at; it has some 30 kB. */
-#define AROUND_BYTES (32u * PAGE_BYTES)
+#define AROUND_PAGES 32u
+#define AROUND_BYTES (AROUND_PAGES * PAGE_BYTES)
 
 /* A load of a register from memory near it: REX.W 8B /r. */
 #define LOAD_BYTES 7u
 #define JUMP_BYTES 6u
 
-uint64_t kexec_image_source(const struct guest_memory *m, const struct kexec_image *image,
-                            uint64_t at)
+void kexec_image_sources(const struct guest_memory *m, const struct kexec_image *image,
+                         uint64_t page, size_t count, uint64_t sources[])
 {
-    const uint64_t page = at & ~(uint64_t)(PAGE_BYTES - 1);
     /* A list that does not end is no list: it has an entry a page, and some more. */
     uint64_t left = 2 * (m->size / PAGE_BYTES), entry = image->head, next = 0, destination = 0;
-    const uint64_t *list;
 
+    for (size_t i = 0; i < count; i++)
+        sources[i] = page + i * PAGE_BYTES;
     while (entry && !(entry & IND_DONE) && left--) {
         const uint64_t address = entry & ~(uint64_t)(PAGE_BYTES - 1);
         if (entry & IND_INDIRECTION) {
@@ -31,17 +32,26 @@ uint64_t kexec_image_source(const struct guest_memory *m, const struct kexec_ima
         } else if (entry & IND_DESTINATION) {
             destination = address;
         } else if (entry & IND_SOURCE) {
-            if (destination == page)
-                return address + (at - page);
+            if (destination >= page && (destination - page) / PAGE_BYTES < count)
+                sources[(destination - page) / PAGE_BYTES] = address;
             destination += PAGE_BYTES;
         }
-        list = guest_memory_at(m, next, sizeof *list);
+        const uint64_t *list = guest_memory_at(m, next, sizeof *list);
         if (!next || !list)
             break;
         entry = *list;
         next += sizeof *list;
     }
-    return at; /* it is there already: a crash kernel's */
+}
+
+uint64_t kexec_image_source(const struct guest_memory *m, const struct kexec_image *image,
+                            uint64_t at)
+{
+    const uint64_t page = at & ~(uint64_t)(PAGE_BYTES - 1);
+    uint64_t source;
+
+    kexec_image_sources(m, image, page, 1, &source);
+    return source + (at - page);
 }
 
 static bool is_load(const uint8_t *code)
@@ -64,14 +74,16 @@ bool kexec_image_find_jump(const struct guest_memory *m, const struct kexec_imag
     const uint64_t page = image->start & ~(uint64_t)(PAGE_BYTES - 1);
     const uint64_t from = page > AROUND_BYTES ? page - AROUND_BYTES : 0;
     const size_t len = (size_t)(page - from) + AROUND_BYTES;
+    uint64_t sources[2 * AROUND_PAGES];
     uint8_t *code = calloc(1, len);
     bool found = false;
     int32_t distance;
 
-    for (uint64_t at = 0; code && at < len; at += PAGE_BYTES) {
-        const void *bytes = guest_memory_at(m, kexec_image_source(m, image, from + at), PAGE_BYTES);
+    kexec_image_sources(m, image, from, len / PAGE_BYTES, sources);
+    for (size_t i = 0; code && i < len / PAGE_BYTES; i++) {
+        const void *bytes = guest_memory_at(m, sources[i], PAGE_BYTES);
         if (bytes)
-            memcpy(code + at, bytes, PAGE_BYTES);
+            memcpy(code + i * PAGE_BYTES, bytes, PAGE_BYTES);
     }
     for (size_t i = KEXEC_LOADS_BYTES; code && !found && i + JUMP_BYTES <= len; i++) {
         if (!is_jump(code + i))

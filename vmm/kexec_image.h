@@ -18,7 +18,11 @@ struct kexec_image {
 #define KEXEC_IMAGE_HEAD  0u /* offsets in struct kimage */
 #define KEXEC_IMAGE_START 24u
 
-/* Where the byte is now that will be at the GPA `at`. */
+/* Where the pages are now that will be at the GPA `page` and behind it; a page that is not in the
+ * list is there already. */
+void kexec_image_sources(const struct guest_memory *m, const struct kexec_image *image,
+                         uint64_t page, size_t count, uint64_t sources[]);
+/* The same of one byte. */
 uint64_t kexec_image_source(const struct guest_memory *m, const struct kexec_image *image,
                             uint64_t at);
 
