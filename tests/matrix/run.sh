@@ -1,11 +1,12 @@
 #!/bin/bash
-# run.sh [--table]: the matrix of guests (rows): records each row RECORDINGS times (default 3) and verifies each
+# run.sh [--table|--keep]: the matrix of guests (rows): records each row RECORDINGS times (default 3) and verifies each
 # recording, then prints a table of their results. Exit status 1 when one is not as it should be: its recording is
 # in build/failed, its messages in build/matrix/reports. ONLY names rows (shell patterns, as 'script-*'; with
 # /CPUS, as 'script-sid/2').
 #
 # Results are kept in build/matrix/results, each with the commit that changed dittovm last: what is there of
-# this commit and of this row as it is now is not done again. --table prints the table alone, as docs/guests.md.
+# this commit and of this row as it is now is not done again. --keep moves them to this directory's `results`, which
+# is of all machines and days, and --table prints the table of both alone, as docs/guests.md.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tree=$(cd "$here/../.." && pwd)
@@ -21,6 +22,11 @@ read_row() {
     [ "$workload" != login ] || expect='the system is running'
     # What is done, so that a result of something else is not taken for one of this.
     identity=$(cat <(echo "$1") "$here/guest/init" "$here/guest/$program" 2>/dev/null | cksum | cut -d ' ' -f 1)
+}
+
+# all_results: what is kept, and what is new.
+all_results() {
+    cat "$here/results" "$results"
 }
 
 rows() {
@@ -48,6 +54,14 @@ kernel_file() {
         [[ ! $file =~ -((cloud|rt)-amd64)$ ]] || name=${BASH_REMATCH[1]}
         [ "$name" != "$kernel" ] || echo "$file"
     done
+}
+
+# kernel_version: of the row; `-` where the disk's boot loader names it.
+kernel_version() {
+    local version
+    version=$(kernel_file)
+    version=${version##*/vmlinuz-}
+    echo "${version:-$kernel}"
 }
 
 # answer SEEN TIMES LINE: types the line once the console has shown SEEN so often; gives up with the machine.
@@ -137,14 +151,14 @@ report() {
 do_row() {
     local number had
     had=$(awk -F'\t' -v commit="$commit" -v row="$row" -v cpus="$1" -v identity="$identity" \
-        '$1 == commit && $2 == row && $3 == cpus && $4 == identity' "$results" | wc -l)
+        '$1 == commit && $2 == row && $3 == cpus && $4 == identity' < <(all_results) | wc -l)
     for ((number = had + 1; number <= RECORDINGS; number++)); do
         printf '%s, %s CPUs, recording %d: ' "$row" "$1" "$number"
         once "$1" "${slow[(number - 1) % ${#slow[@]}]}"
-        printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$commit" "$row" "$1" "$identity" \
+        printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$commit" "$row" "$1" "$identity" \
             "$(date +%F)" "$(json_field seconds run.err)" "$(json_field seconds verify.out 2>/dev/null)" \
             "$(json_field syncs run.err)" "$(json_field forced run.err)" "$(json_field bytes run.err)" \
-            "${outcome//$'\t'/ }" >>"$results"
+            "${outcome//$'\t'/ }" "$(kernel_version)" >>"$results"
         echo "$outcome"
         [ "$outcome" = identical ] || report "$number" "$1"
     done
@@ -152,21 +166,19 @@ do_row() {
 
 # table: of what was found last of each row.
 table() {
-    local line cpus version
+    local line cpus
     echo '| row | disk | kernel | CPUs | memory | workload | as it should be | sync points | forced | MB | recorded | verified | date | commit | |'
     echo '|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|'
     rows | while read -r line; do
         read_row "$line"
-        version=$(kernel_file)
-        version=${version##*/vmlinuz-}
-        [ -e "$MATRIX/$image.boot/vmlinuz-$version" ] || version=$kernel
         for cpus in ${cpu_list//,/ }; do
             wanted "$cpus" || continue
-            awk -F'\t' -v row="$row" -v cpus="$cpus" -v identity="$identity" -v about="$image | $version | $cpus | $memory | $workload" '
+            awk -F'\t' -v row="$row" -v cpus="$cpus" -v identity="$identity" -v image="$image" -v kernel="$(kernel_version)" -v about="$cpus | $memory | $workload" '
                 $2 == row && $3 == cpus && $4 == identity {
                     if ($1 != commit)
                         n = good = 0
                     commit = $1; date = $5; n++
+                    kernel = $12
                     good += $11 == "identical"
                     # Figures are of the last one.
                     recorded = $6; verified = $7; syncs = $8; forced = $9; bytes = $10
@@ -175,25 +187,30 @@ table() {
                 }
                 END {
                     if (n == 0)
-                        printf "| %s | %s | not run | | | | | | | | |\n", row, about
+                        printf "| %s | %s | %s | %s | not run | | | | | | | | |\n", row, image, kernel, about
                     else
-                        printf "| %s | %s | %d of %d | %s | %s | %.1f | %.0f s | %.0f s | %s | %s | %s |\n", row, about,
-                            good, n, syncs, forced, bytes / 1e6, recorded, verified, date, commit, said
-                }' "$results"
+                        printf "| %s | %s | %s | %s | %d of %d | %s | %s | %.1f | %.0f s | %.0f s | %s | %s | %s |\n", row, image,
+                            kernel, about, good, n, syncs, forced, bytes / 1e6, recorded, verified, date, commit, said
+                }' < <(all_results)
         done
     done
 }
 
 mkdir -p "$MATRIX"
 touch "$results"
+if [ "${1:-}" = --keep ]; then
+    cat "$results" >>"$here/results" && : >"$results"
+    exit
+fi
 if [ "${1:-}" = --table ]; then
     cat <<'EOT'
 # Stock guests
 
 What `make check-guests` found when it recorded and verified the guests and workloads of `tests/matrix/rows`;
-made from its results by `make docs/guests.md`. *as it should be*: how many recordings of that commit of dittovm
-came to what the row asks for and were verified identical, or were refused as it says. Figures are of the last
-one, in the emulated host, on a machine that had more to do. The last column: what was wrong.
+made from its results (`tests/matrix/results`) by `make docs/guests.md`. *as it should be*: how many recordings of
+that commit of dittovm came to what the row asks for and were verified identical, or were refused as it says. Figures
+are of the last one, in the emulated host, on a machine that had more to do; from 6c756d6 on with `--slow`, as the
+row says. The last column: what was wrong.
 
 EOT
     table
