@@ -269,20 +269,11 @@ static bool find_page(const struct vm *vm, uint64_t cr3, unsigned cpl, uint32_t 
     return true;
 }
 
-/* Such a word may have been written for the first time, and the only one: it tells no later passes
- * apart. */
-static bool was_zero(const struct written *w, unsigned i, unsigned first)
-{
-    static const uint8_t zero[8];
-
-    return first <= PAGE_BYTES - sizeof zero && !memcmp(w->copy[i] + first, zero, sizeof zero);
-}
-
 unsigned written_changed(struct vm *vm, uint64_t cr3, unsigned cpl, uint64_t va[WRITTEN_CHANGED])
 {
     struct written *w = vm->written;
     struct {
-        unsigned words, first, rank;
+        unsigned words, first;
         uint32_t page;
     } best[WRITTEN_CHANGED], candidate;
     unsigned count = 0, found = 0;
@@ -290,9 +281,8 @@ unsigned written_changed(struct vm *vm, uint64_t cr3, unsigned cpl, uint64_t va[
     for (unsigned i = 0; w && i < w->looked; i++) {
         candidate.page = w->page[i];
         candidate.words = changed_words(vm, w, i, &candidate.first);
-        candidate.rank = 2 * candidate.words + was_zero(w, i, candidate.first);
         unsigned at = count;
-        while (at && best[at - 1].rank > candidate.rank)
+        while (at && best[at - 1].words > candidate.words)
             at--;
         if (!candidate.words || at == WRITTEN_CHANGED)
             continue;

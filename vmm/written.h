@@ -42,8 +42,7 @@ void written_forget(struct vm *vm, uint64_t now);
  * Words that change while code at this CPL runs on for a moment: those of the pages as they are
  * now, written_look(), that are others a moment later, written_changed(). At most WRITTEN_CHANGED,
  * and one of each page, first of pages where few have changed: the progress of an outer loop rather
- * than the work of an inner one. Of two alike, one that was not 0 before. Behind
- * written_look_away() none have, until it is looked again.
+ * than the work of an inner one. Behind written_look_away() none have, until it is looked again.
  */
 #define WRITTEN_CHANGED 4u
 void written_look(struct vm *vm);
