@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "mmu/memory.h"
+#include "vmm/boot_elf.h"
 
 /*
  * Direct boot of a 64-bit Linux kernel: the uncompressed vmlinux is put into guest memory where its
@@ -50,11 +51,12 @@ int boot_load(const struct boot_config *c, struct guest_memory *m, struct boot_s
               struct err *e);
 
 /*
- * The same for the kernel alone, of which the decompressed file is there. Check it, and set
- * out->rip, out->kernel_begin and out->kernel_end; errors as above.
+ * The same for the kernel alone, decompressed. Check every PT_LOAD segment, and set out->rip,
+ * out->kernel_begin and out->kernel_end; errors as above.
  */
-int boot_check_kernel(const void *vmlinux, size_t len, struct boot_state *out, struct err *e);
-/* Then: put it into memory, which goes as far as out->kernel_end at least. */
-void boot_put_kernel(const void *vmlinux, size_t len, struct guest_memory *m);
+int boot_check_kernel(const struct elf_view *elf, struct boot_state *out, struct err *e);
+/* Then: put the segments at their physical addresses, in memory that goes as far as out->kernel_end
+ * at least, and zero what the file does not hold. */
+void boot_put_kernel(const struct elf_view *elf, struct guest_memory *m);
 
 #endif

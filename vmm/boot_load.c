@@ -5,7 +5,6 @@
 
 #include "vmm/boot.h"
 #include "vmm/boot_bzimage.h"
-#include "vmm/boot_elf.h"
 
 /* Guest-physical addresses of what only the first instructions of the kernel need. */
 #define GDT_AT          0x1000u
@@ -48,8 +47,7 @@ static bool is_loaded(const Elf64_Phdr *p)
     return p->p_type == PT_LOAD && p->p_memsz > 0;
 }
 
-/* Check every PT_LOAD segment and find the kernel's end and entry. */
-static int check_segments(const struct elf_view *elf, struct boot_state *out, struct err *e)
+int boot_check_kernel(const struct elf_view *elf, struct boot_state *out, struct err *e)
 {
     bool entry_loaded = false;
     uint64_t total = 0;
@@ -89,8 +87,7 @@ static int check_segments(const struct elf_view *elf, struct boot_state *out, st
     return 0;
 }
 
-/* Put the segments at their physical addresses and zero what the file does not hold. */
-static void copy_segments(const struct elf_view *elf, struct guest_memory *m)
+void boot_put_kernel(const struct elf_view *elf, struct guest_memory *m)
 {
     for (unsigned i = 0; i < elf_segment_count(elf); i++) {
         Elf64_Phdr p = elf_segment(elf, i);
@@ -239,37 +236,21 @@ static int open_kernel(const struct boot_config *c, struct setup_header *header,
     return 0;
 }
 
-int boot_check_kernel(const void *vmlinux, size_t len, struct boot_state *out, struct err *e)
-{
-    struct elf_view elf;
-
-    return elf_open(&elf, vmlinux, len, "not a Linux kernel", e) < 0 ? -1
-                                                                     : check_segments(&elf, out, e);
-}
-
-void boot_put_kernel(const void *vmlinux, size_t len, struct guest_memory *m)
-{
-    struct elf_view elf;
-    struct err e;
-    const int rc = elf_open(&elf, vmlinux, len, "not a Linux kernel", &e);
-
-    assert(rc == 0);
-    copy_segments(&elf, m);
-}
-
 static int load_all(const struct boot_config *c, struct guest_memory *m, struct boot_state *out,
                     struct err *e)
 {
     struct boot_params *params = guest_memory_at(m, ZERO_PAGE_AT, sizeof(*params));
     struct setup_header header;
+    struct elf_view elf;
 
     assert(params);
     if (open_kernel(c, &header, out, e) < 0 ||
-        boot_check_kernel(out->vmlinux, out->vmlinux_len, out, e) < 0)
+        elf_open(&elf, out->vmlinux, out->vmlinux_len, "not a Linux kernel", e) < 0 ||
+        boot_check_kernel(&elf, out, e) < 0)
         return -1;
     if (out->kernel_end > m->low_size)
         return need_memory(out->kernel_end + c->initrd_len, e);
-    boot_put_kernel(out->vmlinux, out->vmlinux_len, m);
+    boot_put_kernel(&elf, m);
 
     header.type_of_loader = LOADER_UNREGISTERED;
     header.loadflags &= (uint8_t)~CAN_USE_HEAP;

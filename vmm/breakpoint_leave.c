@@ -63,17 +63,13 @@ static unsigned conditions_within(const struct landmark *l, struct trace_conditi
 struct breakpoint landmark_breakpoint_within(const struct landmark *l,
                                              struct trace_condition conditions[TRACE_CONDITIONS])
 {
-    return (struct breakpoint){
-        .va = l->regs[REGISTER_RIP],
-        .gpa = l->gpa,
-        .cr3 = l->cr3,
-        .cpl = l->cpl,
-        .cs = &l->cs,
-        .ss = &l->ss,
-        .condition = conditions,
-        .conditions = conditions_within(l, conditions),
-        .within = l,
-    };
+    struct breakpoint b = landmark_breakpoint(l, conditions);
+
+    b.conditions = conditions_within(l, conditions);
+    b.stops = NULL;
+    b.opaque = NULL;
+    b.within = l;
+    return b;
 }
 
 static bool leads_within(const struct breakpoints *set, const struct breakpoint *b,

@@ -5,7 +5,6 @@
  */
 #include "vmm/clock.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/now.h"

@@ -85,6 +85,7 @@ struct new_kernel {
     const struct setup_header *header; /* in guest memory */
     uint8_t *vmlinux;                  /* ours */
     size_t len;
+    struct elf_view elf;    /* of that */
     struct boot_state boot; /* as the file wants it */
     uint64_t moved;         /* how far above that the kernel lies in memory */
 };
@@ -106,7 +107,8 @@ static int find_kernel(const struct guest_memory *m, uint64_t entry, uint64_t bo
     if (!payload ||
         boot_decompress(payload, k->header->payload_length, &k->vmlinux, &k->len, e) < 0)
         return err_set(e, STATUS_ERROR, "it cannot be decompressed");
-    if (boot_check_kernel(k->vmlinux, k->len, &k->boot, e) < 0)
+    if (elf_open(&k->elf, k->vmlinux, k->len, "not a Linux kernel", e) < 0 ||
+        boot_check_kernel(&k->elf, &k->boot, e) < 0)
         return -1;
     /* As arch/x86/boot/compressed/head_64.S has it. */
     const uint64_t to = (base + align - 1) / align * align;
@@ -129,19 +131,6 @@ static int put(struct machine *m, const struct guest_memory *kernel, uint64_t be
     return 0;
 }
 
-static void trust_code(struct machine *m, const struct new_kernel *k)
-{
-    struct elf_view elf;
-    struct elf_extent code;
-    unsigned position = 0;
-    struct err e;
-
-    if (elf_open(&elf, k->vmlinux, k->len, "kernel", &e) < 0)
-        return;
-    while (elf_next_code(&elf, &position, &code))
-        machine_trust_code(m, code.va, code.pa + k->moved, code.len);
-}
-
 /* Change the kernel as the first one was, and put it where its decompressor would have. */
 static int install(struct machine *m, struct new_kernel *k, struct err *e)
 {
@@ -156,7 +145,7 @@ static int install(struct machine *m, struct new_kernel *k, struct err *e)
     file.host = calloc(1, file.size);
     if (!file.host)
         return err_set(e, STATUS_ERROR, "out of memory for it");
-    boot_put_kernel(k->vmlinux, k->len, &file);
+    boot_put_kernel(&k->elf, &file);
     symbols = kallsyms_from_elf(k->vmlinux, k->len, &no_symbols);
     int rc = kernel_code_patch(&file, k->vmlinux, k->len, symbols, true, &m->kernel_code, e);
     kallsyms_free(symbols);
@@ -167,7 +156,7 @@ static int install(struct machine *m, struct new_kernel *k, struct err *e)
         m->kernel_code = (struct kernel_code){0};
         return -1;
     }
-    trust_code(m, k);
+    machine_trust_kernel(m, &k->elf, k->moved);
     if (m->kernel_code.doubt[0])
         doubt(m, m->kernel_code.doubt);
     return 0;

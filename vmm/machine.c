@@ -155,17 +155,13 @@ void machine_forget_code(struct machine *m)
         free(stable->range[--stable->count].bytes);
 }
 
-static int remember_code(struct machine *m, const struct machine_boot *boot, struct err *e)
+void machine_trust_kernel(struct machine *m, const struct elf_view *elf, uint64_t moved)
 {
-    struct elf_view elf;
     struct elf_extent code;
     unsigned position = 0;
 
-    if (elf_open(&elf, boot->vmlinux, boot->vmlinux_len, "kernel", e) < 0)
-        return -1;
-    while (elf_next_code(&elf, &position, &code))
-        machine_trust_code(m, code.va, code.pa, code.len);
-    return 0;
+    while (elf_next_code(elf, &position, &code))
+        machine_trust_code(m, code.va, code.pa + moved, code.len);
 }
 
 static int set_boot_state(struct machine *m, const struct boot_state *boot, struct err *e)
@@ -202,6 +198,7 @@ static int load_kernel(struct machine *m, struct machine_boot *boot, struct err 
 {
     struct bytes acpi = {0};
     struct boot_state state;
+    struct elf_view elf;
     struct boot_config config = {
         .kernel = m->config.kernel,
         .kernel_len = m->config.kernel_len,
@@ -221,8 +218,10 @@ static int load_kernel(struct machine *m, struct machine_boot *boot, struct err 
     boot->vmlinux = state.vmlinux;
     boot->vmlinux_len = state.vmlinux_len;
     memcpy(boot->version, state.version, sizeof boot->version);
-    if (patch_kernel(m, boot, e) < 0 || remember_code(m, boot, e) < 0)
+    if (patch_kernel(m, boot, e) < 0 ||
+        elf_open(&elf, boot->vmlinux, boot->vmlinux_len, "kernel", e) < 0)
         return -1;
+    machine_trust_kernel(m, &elf, 0);
     return set_boot_state(m, &state, e);
 }
 

@@ -101,8 +101,7 @@ struct machine {
     struct recorded_dma dma;
     struct gp_hook hook;
     struct kernel_code kernel_code;
-    struct kexec_jump
-        kexec; /* the way to a kernel that is about to be started; .at 0: there is none */
+    struct kexec_jump kexec;       /* to a kernel that is being started; .at 0: none is */
     struct code_watch *code_watch; /* of one that is recorded */
     bool forced_inexactly;         /* its recording has a landmark that is not exact */
     struct clock_host clock_host;
@@ -161,6 +160,8 @@ int machine_create_from(struct machine *m, const struct machine_config *config,
 /* What code of the kernel is as it should be, for forced points (vmm/clock.h): a range of it, as it
  * is in memory now. Ranges that are not in memory, or too many, are left out. */
 void machine_trust_code(struct machine *m, uint64_t va, uint64_t gpa, uint64_t len);
+/* All code of a kernel that is loaded so far above where its file wants it. */
+void machine_trust_kernel(struct machine *m, const struct elf_view *elf, uint64_t moved);
 /* None of it is any more. */
 void machine_forget_code(struct machine *m);
 void machine_destroy(struct machine *m);

@@ -4,11 +4,9 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/now.h"
-#include "vmm/run_loop.h"
+#include "vmm/kick_timer.h"
 
 static void on_signal(int signal)
 {

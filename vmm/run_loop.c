@@ -68,16 +68,6 @@ static void kick_thread(void *opaque)
     syscall(SYS_tgkill, target->process, target->thread, KICK_SIGNAL);
 }
 
-int kick_timer_create(timer_t *timer, struct err *e)
-{
-    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = KICK_SIGNAL};
-
-    event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
-    if (timer_create(CLOCK_MONOTONIC, &event, timer) < 0)
-        return err_set(e, STATUS_ERROR, "cannot make a timer: %s", strerror(errno));
-    return 0;
-}
-
 static int timer_start(struct machine *m, struct err *e)
 {
     struct sigaction action = {.sa_handler = on_kick};

@@ -1,13 +1,13 @@
 #ifndef VMM_RUN_LOOP_H
 #define VMM_RUN_LOOP_H
 
+#include "vmm/kick_timer.h"
 #include "vmm/machine.h"
 
 /*
  * What the two loops of a live machine have in common: run_loop.c, whose vCPUs take turns on one
  * thread, and crew.c, where each has a thread. `m->cpu` is the one that all of this is about.
  */
-#define KICK_SIGNAL SIGUSR1
 /* An interrupt, or another vCPU, that has waited so long stops the vCPU wherever it is. */
 #define HURRY_NS 1500000000ull
 /* The same while Linux patches itself: it works for seconds there on a busy host, nobody waits for
@@ -59,8 +59,6 @@ static inline uint64_t next_retry(uint64_t last_ns)
     return last_ns < RETRY_FIRST_NS / 2 ? RETRY_FIRST_NS : earlier(2 * last_ns, RETRY_LAST_NS);
 }
 
-/* A timer that sends KICK_SIGNAL to the calling thread. The caller owns it (timer_delete()). */
-int kick_timer_create(timer_t *timer, struct err *e);
 /* Whether the user wants the machine to end. */
 bool machine_stop_wanted(void);
 /* Everything the outside world does to the devices by now. Returns when something is to be done
