@@ -20,6 +20,13 @@
 /* Roots of page tables that are remembered. */
 #define ROOTS 16u
 
+/* Pages as they were at a look: those that were in the log then. */
+struct look {
+    unsigned pages;
+    uint32_t page[LOOK_PAGES];
+    uint8_t (*copy)[PAGE_BYTES];
+};
+
 struct written {
     uint64_t *bitmap; /* for reading the log */
     unsigned first;   /* pages in it at the first forced point after it was begun anew; 0: none */
@@ -31,10 +38,7 @@ struct written {
     uint32_t *all, *like_table;
     bool *is_table;
     struct bytes list;
-    /* Of written_look(). */
-    unsigned looked;
-    uint32_t page[LOOK_PAGES];
-    uint8_t (*copy)[PAGE_BYTES];
+    struct look now, before; /* of written_look(); and of the choice before this one */
     /* Where a page was last found by written_changed(). */
     struct {
         uint32_t page;
@@ -50,12 +54,14 @@ int written_follow(struct vm *vm, struct err *e)
     struct written *w = calloc(1, sizeof *w);
     if (w) {
         w->bitmap = calloc(vm_bitmap_words(vm), sizeof *w->bitmap);
-        w->copy = malloc(LOOK_PAGES * sizeof *w->copy);
+        w->now.copy = malloc(LOOK_PAGES * sizeof *w->now.copy);
+        w->before.copy = malloc(LOOK_PAGES * sizeof *w->before.copy);
         w->all = calloc(LANDMARK_PAGES, sizeof *w->all);
         w->like_table = calloc(LANDMARK_PAGES, sizeof *w->like_table);
         w->is_table = calloc(LANDMARK_PAGES, sizeof *w->is_table);
     }
-    if (!w || !w->bitmap || !w->copy || !w->all || !w->like_table || !w->is_table) {
+    if (!w || !w->bitmap || !w->now.copy || !w->before.copy || !w->all || !w->like_table ||
+        !w->is_table) {
         written_free(w);
         return err_set(e, STATUS_ERROR, "out of memory");
     }
@@ -73,7 +79,8 @@ void written_free(struct written *w)
     if (!w)
         return;
     free(w->bitmap);
-    free(w->copy);
+    free(w->now.copy);
+    free(w->before.copy);
     free(w->all);
     free(w->like_table);
     free(w->is_table);
@@ -215,8 +222,16 @@ void written_forced(struct vm *vm, const struct landmark *l)
 
 void written_look_away(struct vm *vm)
 {
-    if (vm->written)
-        vm->written->looked = 0;
+    struct written *w = vm->written;
+
+    if (!w)
+        return;
+    if (w->now.pages) {
+        const struct look before = w->before;
+        w->before = w->now;
+        w->now = before;
+    }
+    w->now.pages = 0;
 }
 
 void written_look(struct vm *vm)
@@ -225,23 +240,23 @@ void written_look(struct vm *vm)
 
     if (!w)
         return;
-    if (!list(vm, w->page, LOOK_PAGES, &w->looked))
-        w->looked = 0;
-    for (unsigned i = 0; i < w->looked; i++)
-        memcpy(w->copy[i], vm->memory.host + (uint64_t)w->page[i] * PAGE_BYTES, PAGE_BYTES);
+    if (!list(vm, w->now.page, LOOK_PAGES, &w->now.pages))
+        w->now.pages = 0;
+    for (unsigned i = 0; i < w->now.pages; i++)
+        memcpy(w->now.copy[i], vm->memory.host + (uint64_t)w->now.page[i] * PAGE_BYTES, PAGE_BYTES);
 }
 
-/* How many words of that page have changed since, and where the first of them is. */
-static unsigned changed_words(const struct vm *vm, const struct written *w, unsigned i,
+/* How many words of a page have changed since a look, and where the first of them is. */
+static unsigned changed_words(const struct vm *vm, const struct look *look, unsigned i,
                               unsigned *first)
 {
-    const uint8_t *now = vm->memory.host + (uint64_t)w->page[i] * PAGE_BYTES;
+    const uint8_t *now = vm->memory.host + (uint64_t)look->page[i] * PAGE_BYTES;
     unsigned count = 0;
 
-    if (!memcmp(now, w->copy[i], PAGE_BYTES))
+    if (!memcmp(now, look->copy[i], PAGE_BYTES))
         return 0;
     for (unsigned at = PAGE_BYTES; at; at -= 8)
-        if (memcmp(now + at - 8, w->copy[i] + at - 8, 8)) {
+        if (memcmp(now + at - 8, look->copy[i] + at - 8, 8)) {
             *first = at - 8;
             count++;
         }
@@ -269,18 +284,21 @@ static bool find_page(const struct vm *vm, uint64_t cr3, unsigned cpl, uint32_t 
     return true;
 }
 
-unsigned written_changed(struct vm *vm, uint64_t cr3, unsigned cpl, uint64_t va[WRITTEN_CHANGED])
-{
-    struct written *w = vm->written;
-    struct {
-        unsigned words, first;
-        uint32_t page;
-    } best[WRITTEN_CHANGED], candidate;
-    unsigned count = 0, found = 0;
+/* A word that has changed since a look, as written_changed() ranks them. */
+struct changed_page {
+    unsigned words, first;
+    uint32_t page;
+};
 
-    for (unsigned i = 0; w && i < w->looked; i++) {
-        candidate.page = w->page[i];
-        candidate.words = changed_words(vm, w, i, &candidate.first);
+static unsigned changed_since(const struct vm *vm, const struct look *look,
+                              struct changed_page best[WRITTEN_CHANGED])
+{
+    struct changed_page candidate;
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < look->pages; i++) {
+        candidate.page = look->page[i];
+        candidate.words = changed_words(vm, look, i, &candidate.first);
         unsigned at = count;
         while (at && best[at - 1].words > candidate.words)
             at--;
@@ -290,6 +308,20 @@ unsigned written_changed(struct vm *vm, uint64_t cr3, unsigned cpl, uint64_t va[
             count++;
         memmove(&best[at + 1], &best[at], (count - at - 1) * sizeof best[0]);
         best[at] = candidate;
+    }
+    return count;
+}
+
+unsigned written_changed(struct vm *vm, uint64_t cr3, unsigned cpl, uint64_t va[WRITTEN_CHANGED])
+{
+    struct changed_page best[WRITTEN_CHANGED];
+    struct written *w = vm->written;
+    unsigned count = 0, found = 0;
+
+    if (w && w->now.pages) {
+        count = changed_since(vm, &w->now, best);
+        if (!count)
+            count = changed_since(vm, &w->before, best);
     }
     for (unsigned i = 0; i < count; i++)
         if (find_page(vm, cr3, cpl, best[i].page, &va[found]))

@@ -42,7 +42,9 @@ void written_forget(struct vm *vm, uint64_t now);
  * Words that change while code at this CPL runs on for a moment: those of the pages as they are
  * now, written_look(), that are others a moment later, written_changed(). At most WRITTEN_CHANGED,
  * and one of each page, first of pages where few have changed: the progress of an outer loop rather
- * than the work of an inner one. Behind written_look_away() none have, until it is looked again.
+ * than the work of an inner one. Where the log has just been begun anew, each write costs a fault,
+ * and in a moment nothing may change: then those that changed since the choice before this one.
+ * written_look_away() begins a choice: none have changed until it is looked.
  */
 #define WRITTEN_CHANGED 4u
 void written_look(struct vm *vm);
