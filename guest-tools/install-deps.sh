@@ -18,13 +18,15 @@ debian='debootstrap e2fsprogs fdisk dosfstools mtools xfsprogs btrfs-progs lvm2'
 # Build a QEMU without a fault of Debian 12's ('make khost-qemu').
 qemu='dpkg-dev patch pkg-config meson ninja-build libglib2.0-dev libpixman-1-dev libattr1-dev libcap-ng-dev
     libslirp-dev libfdt-dev zlib1g-dev'
+# Make the scripts for gdb of a Debian kernel's source (guest-tools/gdb/debian-kernel.sh).
+symbols='dpkg make gcc libc6-dev flex bison bc libelf-dev libssl-dev python3 xz-utils'
 # Tools for those who change dittovm: formatting and shell checks.
 develop='clang-format shellcheck'
 
 usage() {
     cat <<EOT
 usage: install-deps.sh [--check | --list] [GROUP...]
-  GROUP    build, run, image, test, debian, qemu, develop, or
+  GROUP    build, run, image, test, debian, qemu, symbols, develop, or
            demo (build run image) or check (demo test debian develop); default: demo
   --check  print the missing packages, install nothing; exit 1 when one is missing
   --list   print every group's packages
@@ -40,6 +42,7 @@ group_packages() {
     test) echo $test ;;
     debian) echo $debian ;;
     qemu) echo $qemu ;;
+    symbols) echo $symbols ;;
     develop) echo $develop ;;
     demo) echo $build $run $image ;;
     check) echo $build $run $image $test $debian $develop ;;
@@ -73,7 +76,7 @@ for arg; do
 done
 
 if [ $mode = list ]; then
-    for group in ${groups:-build run image test debian qemu develop}; do
+    for group in ${groups:-build run image test debian qemu symbols develop}; do
         packages=$(group_packages "$group") || exit 2
         printf '%-8s %s\n' "$group:" "$packages"
     done
