@@ -59,7 +59,8 @@ int bzimage_open(struct bzimage *bz, const uint8_t *image, size_t len, struct er
     size_t setup_len = ((h->setup_sects ? h->setup_sects : DEFAULT_SETUP) + 1u) * SECTOR;
 
     if (setup_len > len || h->payload_offset > len - setup_len ||
-        h->payload_length > len - setup_len - h->payload_offset || h->payload_length < 8)
+        h->payload_length > len - setup_len - h->payload_offset ||
+        h->payload_length < BOOT_PAYLOAD_MIN)
         return err_set(e, STATUS_ERROR, "the bzImage is cut short: its payload is not in the file");
     bz->payload = image + setup_len + h->payload_offset;
     bz->payload_len = h->payload_length;

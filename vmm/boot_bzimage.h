@@ -8,6 +8,8 @@
 
 #include "base/err.h"
 
+/* A compressed kernel has a magic and a size, at least. */
+#define BOOT_PAYLOAD_MIN 8u
 /* A vmlinux larger than this is refused: real ones are below 100 MiB. */
 #define BOOT_VMLINUX_MAX ((size_t)512 << 20)
 

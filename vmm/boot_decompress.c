@@ -116,6 +116,8 @@ int boot_decompress(const uint8_t *payload, size_t len, uint8_t **out, size_t *o
 {
     const struct decoder *decoder = decoder_of(payload, len);
 
+    if (len < BOOT_PAYLOAD_MIN)
+        return err_set(e, STATUS_ERROR, "a compressed kernel of %zu bytes is too short", len);
     if (!decoder || !decoder->decode)
         return err_set(e, STATUS_ERROR,
                        "the kernel is compressed with %s, which is not supported; give a kernel "

@@ -16,6 +16,7 @@
 
 #include "base/bytes.h"
 #include "vmm/boot.h"
+#include "vmm/boot_bzimage.h"
 
 #define MIB      (1ull << 20)
 #define LOAD_AT  0x1000000ull
@@ -436,6 +437,30 @@ static void survives_damaged_files(void **state)
     }
 }
 
+/* The kernel of a kexec says in guest memory how long it is. */
+static void refuses_payloads_that_are_too_short(void **state)
+{
+    static const char *const magics[] = {"\x1f\x8b",
+                                         "\xfd"
+                                         "7zXZ",
+                                         "\x28\xb5\x2f\xfd", "\x02\x21\x4c\x18",
+                                         "\x7f"
+                                         "ELF"};
+    uint8_t *out;
+    size_t out_len;
+    struct err e;
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof magics / sizeof magics[0]; i++)
+        for (size_t len = 0; len < BOOT_PAYLOAD_MIN; len++) {
+            uint8_t *payload = calloc(1, len ? len : 1); /* so that a sanitizer sees its end */
+            assert_non_null(payload);
+            memcpy(payload, magics[i], len < strlen(magics[i]) ? len : strlen(magics[i]));
+            assert_int_equal(boot_decompress(payload, len, &out, &out_len, &e), -1);
+            free(payload);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -444,6 +469,7 @@ int main(void)
         cmocka_unit_test(page_tables_and_gdt_are_for_64_bit_mode),
         cmocka_unit_test(high_memory_is_in_the_map),
         cmocka_unit_test(refuses_with_advice),
+        cmocka_unit_test(refuses_payloads_that_are_too_short),
         cmocka_unit_test(refuses_work_without_end),
         cmocka_unit_test(survives_damaged_files),
     };
