@@ -8,6 +8,7 @@
 #include "mmu/walk.h"
 #include "vmm/code_sites.h"
 #include "vmm/cr4.h"
+#include "vmm/kexec.h"
 
 #define TOP   0xffffffff80000000ull /* where Linux has its code: the highest 2 GiB */
 #define PAGES (2ull * 512 * 512)
@@ -151,7 +152,7 @@ void code_watch_look(struct machine *m, uint64_t now)
         machine_doubt(m,
                       "the machine has started another kernel (kexec), of which RDTSC is trapped "
                       "only once it is found");
-        m->kernel_code = (struct kernel_code){0};
+        kexec_forget_kernel(m);
     }
     /* On its way up a CPU has it clear. */
     if (m->cpu->vcpu.regs->rip >= TOP && cr4_tsd_is_lost(&m->cpu->vcpu)) {

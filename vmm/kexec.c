@@ -33,8 +33,7 @@ bool kexec_exit(const struct machine *m, const struct vcpu *vcpu, const struct v
                : exit->at == KEXEC_ENTRY_PORT && m->kexec.at && vcpu->regs->rip == m->kexec.at;
 }
 
-/* The kernel that ran is gone, and with it what was known of it. */
-static void forget_kernel(struct machine *m)
+void kexec_forget_kernel(struct machine *m)
 {
     m->kernel_code = (struct kernel_code){0};
     machine_forget_code(m);
@@ -117,18 +116,13 @@ static int find_kernel(const struct guest_memory *m, uint64_t entry, uint64_t bo
     return 0;
 }
 
-/* Write what differs of the new kernel from `begin` on, as a device; all of it, or nothing. */
-static int put(struct machine *m, const struct guest_memory *kernel, uint64_t begin, uint64_t moved,
-               struct err *e)
+/* Write what differs of the new kernel from `begin` on, as a device; `old` is what is there. */
+static void put(struct machine *m, const struct guest_memory *kernel, const uint8_t *old,
+                uint64_t begin, uint64_t moved)
 {
-    const uint8_t *old = guest_memory_at(&m->vm.memory, begin + moved, kernel->size - begin);
-
-    if (!old)
-        return err_set(e, STATUS_ERROR, "it does not fit into memory");
     for (uint64_t at = begin; at < kernel->size; at += PAGE_BYTES)
         if (memcmp(old + (at - begin), kernel->host + at, PAGE_BYTES) != 0)
             (void)m->dma.dma.write(&m->dma.dma, at + moved, kernel->host + at, PAGE_BYTES);
-    return 0;
 }
 
 /* Change the kernel as the first one was, and put it where its decompressor would have. */
@@ -142,6 +136,10 @@ static int install(struct machine *m, struct new_kernel *k, struct err *e)
         k->boot.kernel_end - k->header->pref_address > k->header->init_size)
         return err_set(e, STATUS_ERROR, "it does not lie where its header says");
     file.size = file.low_size = (k->boot.kernel_end + PAGE_BYTES - 1) & ~(uint64_t)(PAGE_BYTES - 1);
+    const uint64_t begin = k->boot.kernel_begin & ~(uint64_t)(PAGE_BYTES - 1);
+    uint8_t *old = guest_memory_at(&m->vm.memory, begin + k->moved, file.size - begin);
+    if (!old)
+        return err_set(e, STATUS_ERROR, "it does not fit into memory");
     file.host = calloc(1, file.size);
     if (!file.host)
         return err_set(e, STATUS_ERROR, "out of memory for it");
@@ -150,7 +148,7 @@ static int install(struct machine *m, struct new_kernel *k, struct err *e)
     int rc = kernel_code_patch(&file, k->vmlinux, k->len, symbols, true, &m->kernel_code, e);
     kallsyms_free(symbols);
     if (rc == 0)
-        rc = put(m, &file, k->boot.kernel_begin & ~(uint64_t)(PAGE_BYTES - 1), k->moved, e);
+        put(m, &file, old, begin, k->moved);
     free(file.host);
     if (rc < 0) {
         m->kernel_code = (struct kernel_code){0};
@@ -182,7 +180,7 @@ static void enter(struct machine *m)
     struct err e;
     uint64_t to = entry ? *entry : 0;
 
-    forget_kernel(m);
+    kexec_forget_kernel(m);
     if (find_kernel(&m->vm.memory, to, m->cpu->vcpu.regs->rsi, &k, &e) < 0 ||
         install(m, &k, &e) < 0)
         doubt(m, e.text);

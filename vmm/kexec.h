@@ -23,4 +23,8 @@ void kexec_serve(struct machine *m, const struct vcpu_exit *exit);
 /* Whether this exit is one of these two. */
 bool kexec_exit(const struct machine *m, const struct vcpu *vcpu, const struct vcpu_exit *exit);
 
+/* The kernel that ran is gone, and with it what was known of it: its code, and the hook among its
+ * exceptions, which the next one gets when it has some. At a sync point. */
+void kexec_forget_kernel(struct machine *m);
+
 #endif
