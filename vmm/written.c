@@ -29,6 +29,7 @@ struct look {
 
 struct written {
     uint64_t *bitmap; /* for reading the log */
+    uint64_t *also;   /* pages that belong to it: written_also() */
     unsigned first;   /* pages in it at the first forced point after it was begun anew; 0: none */
     uint64_t forget_ns;
     unsigned roots;
@@ -54,14 +55,15 @@ int written_follow(struct vm *vm, struct err *e)
     struct written *w = calloc(1, sizeof *w);
     if (w) {
         w->bitmap = calloc(vm_bitmap_words(vm), sizeof *w->bitmap);
+        w->also = calloc(vm_bitmap_words(vm), sizeof *w->also);
         w->now.copy = malloc(LOOK_PAGES * sizeof *w->now.copy);
         w->before.copy = malloc(LOOK_PAGES * sizeof *w->before.copy);
         w->all = calloc(LANDMARK_PAGES, sizeof *w->all);
         w->like_table = calloc(LANDMARK_PAGES, sizeof *w->like_table);
         w->is_table = calloc(LANDMARK_PAGES, sizeof *w->is_table);
     }
-    if (!w || !w->bitmap || !w->now.copy || !w->before.copy || !w->all || !w->like_table ||
-        !w->is_table) {
+    if (!w || !w->bitmap || !w->also || !w->now.copy || !w->before.copy || !w->all ||
+        !w->like_table || !w->is_table) {
         written_free(w);
         return err_set(e, STATUS_ERROR, "out of memory");
     }
@@ -79,6 +81,7 @@ void written_free(struct written *w)
     if (!w)
         return;
     free(w->bitmap);
+    free(w->also);
     free(w->now.copy);
     free(w->before.copy);
     free(w->all);
@@ -96,6 +99,7 @@ static void begin_anew(struct vm *vm)
     uint64_t *keep = vm->memory.marked ? vm->memory.marked : w->bitmap;
 
     vm_collect_writes(vm, keep, &ignored);
+    memset(w->also, 0, vm_bitmap_words(vm) * sizeof *w->also);
     w->first = 0;
 }
 
@@ -106,15 +110,29 @@ static bool is_listed(const struct vm *vm, uint64_t page)
            (vm->memory.readable[page] == ACCESS_WRITE && !ownership_is_shared(vm->ownership, page));
 }
 
-/* All in the log; false when they are more than `most`. */
-static bool list(struct vm *vm, uint32_t *page, unsigned most, unsigned *count)
+/* Into w->bitmap. */
+static bool read_log(struct vm *vm)
 {
     struct written *w = vm->written;
     struct err ignored;
 
+    memcpy(w->bitmap, w->also, vm_bitmap_words(vm) * sizeof *w->bitmap);
+    return vm_read_writes(vm, w->bitmap, &ignored) == 0;
+}
+
+void written_also(struct vm *vm, uint64_t page)
+{
+    if (vm->written)
+        bitmap_set(vm->written->also, page);
+}
+
+/* All in the log; false when they are more than `most`. */
+static bool list(struct vm *vm, uint32_t *page, unsigned most, unsigned *count)
+{
+    struct written *w = vm->written;
+
     *count = 0;
-    memset(w->bitmap, 0, vm_bitmap_words(vm) * sizeof *w->bitmap);
-    if (vm_read_writes(vm, w->bitmap, &ignored) < 0)
+    if (!read_log(vm))
         return false;
     for (uint64_t at = 0; bitmap_next(w->bitmap, vm_bitmap_words(vm), &at); at++) {
         if (!is_listed(vm, at))
@@ -130,13 +148,11 @@ bool written_maybe(struct vm *vm, uint64_t gpa)
 {
     const uint8_t *at = guest_memory_any(&vm->memory, gpa, 1);
     struct written *w = vm->written;
-    struct err ignored;
 
     if (!w || !at)
         return true;
     const uint64_t page = (uint64_t)(at - vm->memory.host) / PAGE_BYTES;
-    memset(w->bitmap, 0, vm_bitmap_words(vm) * sizeof *w->bitmap);
-    return vm_read_writes(vm, w->bitmap, &ignored) < 0 || (w->bitmap[page / 64] >> page % 64 & 1);
+    return !read_log(vm) || (w->bitmap[page / 64] >> page % 64 & 1);
 }
 
 /* The roots of page tables that the guest uses are this one and those of the landmarks before. */

@@ -30,6 +30,10 @@ void written_free(struct written *w);
  * vm->written is NULL. */
 bool written_list(struct vm *vm, struct landmark *l);
 
+/* We have written to that page of memory (by its number in vm->memory) on behalf of an instruction
+ * of the guest's, which KVM does not log. */
+void written_also(struct vm *vm, uint64_t page);
+
 /* Whether a page of guest memory may have been written since then; true where it is not known. */
 bool written_maybe(struct vm *vm, uint64_t gpa);
 
