@@ -363,7 +363,7 @@ static void arm_again(struct breakpoints *set)
 static bool is_entering(const struct breakpoints *set, const struct vcpu_exit *exit)
 {
     for (const struct breakpoint *b = set->armed; b && exit->kind == EXIT_KICK; b = b->armed_before)
-        if (b->entry_of && entry_alarm_is_due(&b->alarm))
+        if (b->entry_of && entry_alarm_goes_off(&b->alarm, set->vcpu))
             return true;
     return false;
 }
@@ -430,13 +430,14 @@ static enum armed_stop run_armed(struct breakpoints *set, struct breakpoint **at
     return ARMED_EXIT;
 }
 
-/* The count may have come to it while breakpoints were not in place: in a step. */
+/* The count may have come to it while breakpoints were not in place: in a step. While one is, the
+ * word holds something else. */
 static bool look_at_entries(struct breakpoints *set)
 {
     bool any = false;
 
     for (struct breakpoint *b = set->first; b; b = b->next)
-        if (b->entry_of && has_entered(set, b))
+        if (b->entry_of && !b->armed && has_entered(set, b))
             any = b->hit = true;
     return any;
 }

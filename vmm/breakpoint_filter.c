@@ -79,8 +79,8 @@ static bool may_look_at(const struct breakpoints *set, const struct kvm_sregs *s
     return sregs->ss.dpl == 3 || (walk(&set->vcpu->vm->memory, sregs->cr3, va, &t) && !t.user);
 }
 
-/* Whether code of the guest's, which it has just written perhaps, is that word: there it would see
- * the HLT of a breakpoint. */
+/* Whether what a breakpoint puts into memory is in that word: a HLT in code of the guest's, which
+ * it has just written perhaps, or an alarm in its count of entries. */
 static bool shows_breakpoint(const struct breakpoints *set, const struct kvm_sregs *sregs,
                              uint64_t va)
 {
@@ -89,8 +89,10 @@ static bool shows_breakpoint(const struct breakpoints *set, const struct kvm_sre
     for (unsigned i = 0; i < 8; i += 7) { /* it may lie on two pages */
         if (!walk(&set->vcpu->vm->memory, sregs->cr3, va + i, &t))
             continue;
+        const uint64_t gpa = t.gpa - i;
         for (const struct breakpoint *b = set->first; b; b = b->next)
-            if (b->means == &breakpoint_hlt && b->gpa - (t.gpa - i) < 8)
+            if (b->entry_of ? b->entry_of->entries_gpa + 7 - gpa < 15
+                            : b->means == &breakpoint_hlt && b->gpa - gpa < 8)
                 return true;
     }
     return false;

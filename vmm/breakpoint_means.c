@@ -157,7 +157,7 @@ static bool entry_is_hit(const struct breakpoints *set, const struct breakpoint 
 {
     *regs = *set->vcpu->regs;
     vcpu_get_sregs(set->vcpu, sregs);
-    return exit->kind == EXIT_HLT && entry_alarm_is_due(&b->alarm);
+    return exit->kind == EXIT_HLT && entry_alarm_goes_off(&b->alarm, set->vcpu);
 }
 
 const struct breakpoint_means breakpoint_entry = {

@@ -210,6 +210,23 @@ bool entry_alarm_is_due(const struct entry_alarm *alarm)
     return *alarm->word == 0;
 }
 
+bool entry_alarm_goes_off(const struct entry_alarm *alarm, struct vcpu *vcpu)
+{
+    static const uint8_t end[] = {0x75, 1, HLT};
+    const uint64_t rip = vcpu->regs->rip;
+    uint8_t code[2 * sizeof end];
+    struct kvm_sregs sregs;
+
+    if (!entry_alarm_is_due(alarm))
+        return false;
+    vcpu_get_sregs(vcpu, &sregs);
+    if (walk_read(&vcpu->vm->memory, sregs.cr3, rip - sizeof end, code, sizeof code) != sizeof code)
+        return false;
+    /* In front of the JNZ, in front of the HLT, behind it. */
+    return !memcmp(code + 3, end, sizeof end) || !memcmp(code + 1, end, sizeof end) ||
+           !memcmp(code, end, sizeof end);
+}
+
 void entry_alarm_clear(struct entry_alarm *alarm)
 {
     *alarm->word = alarm->before - (alarm->entries - *alarm->word);

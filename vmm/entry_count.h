@@ -71,8 +71,10 @@ struct entry_alarm {
 void entry_alarm_set(struct entry_alarm *alarm, uint64_t *word, uint64_t entries);
 /* Take it away. */
 void entry_alarm_clear(struct entry_alarm *alarm);
-/* Whether it is going off: the last entry was counted. With an EXIT_HLT it has; otherwise the vCPU
- * is to run on, to that exit, before the alarm is taken away. */
+/* Whether the last entry was counted, or the guest has written to the word. */
 bool entry_alarm_is_due(const struct entry_alarm *alarm);
+/* Whether that is so and the vCPU stands at our HLT. With an EXIT_HLT the alarm has gone off;
+ * otherwise the vCPU is to run on, to that exit, before the alarm is taken away. */
+bool entry_alarm_goes_off(const struct entry_alarm *alarm, struct vcpu *vcpu);
 
 #endif

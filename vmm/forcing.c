@@ -152,8 +152,8 @@ int run_to_entry(struct machine *m, struct vcpu_exit *exit, bool *entered, struc
     entry_alarm_set(&alarm, word, 1);
     do {
         rc = clock->ops->run(clock, exit, e);
-    } while (rc == 0 && exit->kind == EXIT_KICK && entry_alarm_is_due(&alarm));
-    *entered = rc == 0 && exit->kind == EXIT_HLT && entry_alarm_is_due(&alarm);
+    } while (rc == 0 && exit->kind == EXIT_KICK && entry_alarm_goes_off(&alarm, &m->cpu->vcpu));
+    *entered = rc == 0 && exit->kind == EXIT_HLT && entry_alarm_goes_off(&alarm, &m->cpu->vcpu);
     entry_alarm_clear(&alarm);
     return rc;
 }
