@@ -18,7 +18,8 @@ static int catch_signal(struct err *e)
 {
     struct sigaction action;
 
-    if (sigaction(KICK_SIGNAL, NULL, &action) == 0 && action.sa_handler != SIG_DFL)
+    if (sigaction(KICK_SIGNAL, NULL, &action) == 0 && action.sa_handler != SIG_DFL &&
+        action.sa_handler != SIG_IGN)
         return 0;
     action = (struct sigaction){.sa_handler = on_signal};
     sigemptyset(&action.sa_mask);
