@@ -272,6 +272,23 @@ static enum clock_choice watch(struct clock *c, const struct clock_host *host,
     return CLOCK_CHOSEN;
 }
 
+/* Without the words where landing on user code leaves the frame of an exception; how many are left.
+ */
+static unsigned drop_frame(struct vcpu *vcpu, const struct landmark *landmark, uint64_t *va,
+                           unsigned count)
+{
+    const uint64_t frame = landmark->cpl == 3 ? gphook_user_frame_gpa(vcpu) : 0;
+    unsigned left = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        struct translation t;
+        if (!frame || !walk(&vcpu->vm->memory, landmark->cr3, va[i], &t) ||
+            t.gpa + 7 - frame >= sizeof(struct exception_frame) + 7)
+            va[left++] = va[i];
+    }
+    return left;
+}
+
 /* Have the landmark hold what has changed since then; returns how many words that is. */
 static unsigned probe_changed(struct clock *c, const struct pointed_words *pointed,
                               struct landmark *landmark)
@@ -281,6 +298,7 @@ static unsigned probe_changed(struct clock *c, const struct pointed_words *point
     unsigned count = written_changed(vm, landmark->cr3, landmark->cpl, changed);
 
     count += fingerprint_changed(c->vcpu, pointed, changed + count);
+    count = drop_frame(c->vcpu, landmark, changed, count);
     fingerprint_probe_also(&vm->memory, landmark, changed, count);
     return count;
 }
