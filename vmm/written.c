@@ -39,7 +39,8 @@ struct written {
     uint32_t *all, *like_table;
     bool *is_table;
     struct bytes list;
-    struct look now, before; /* of written_look(); and of the choice before this one */
+    struct look look[2];
+    struct look *now, *before; /* of written_look(), and of the choice before this one */
     /* Where a page was last found by written_changed(). */
     struct {
         uint32_t page;
@@ -56,13 +57,15 @@ int written_follow(struct vm *vm, struct err *e)
     if (w) {
         w->bitmap = calloc(vm_bitmap_words(vm), sizeof *w->bitmap);
         w->also = calloc(vm_bitmap_words(vm), sizeof *w->also);
-        w->now.copy = malloc(LOOK_PAGES * sizeof *w->now.copy);
-        w->before.copy = malloc(LOOK_PAGES * sizeof *w->before.copy);
+        w->now = &w->look[0];
+        w->before = &w->look[1];
+        w->now->copy = malloc(LOOK_PAGES * sizeof *w->now->copy);
+        w->before->copy = malloc(LOOK_PAGES * sizeof *w->before->copy);
         w->all = calloc(LANDMARK_PAGES, sizeof *w->all);
         w->like_table = calloc(LANDMARK_PAGES, sizeof *w->like_table);
         w->is_table = calloc(LANDMARK_PAGES, sizeof *w->is_table);
     }
-    if (!w || !w->bitmap || !w->also || !w->now.copy || !w->before.copy || !w->all ||
+    if (!w || !w->bitmap || !w->also || !w->now->copy || !w->before->copy || !w->all ||
         !w->like_table || !w->is_table) {
         written_free(w);
         return err_set(e, STATUS_ERROR, "out of memory");
@@ -82,8 +85,8 @@ void written_free(struct written *w)
         return;
     free(w->bitmap);
     free(w->also);
-    free(w->now.copy);
-    free(w->before.copy);
+    free(w->now->copy);
+    free(w->before->copy);
     free(w->all);
     free(w->like_table);
     free(w->is_table);
@@ -242,12 +245,12 @@ void written_look_away(struct vm *vm)
 
     if (!w)
         return;
-    if (w->now.pages) {
-        const struct look before = w->before;
+    if (w->now->pages) {
+        struct look *const now = w->before;
         w->before = w->now;
-        w->now = before;
+        w->now = now;
     }
-    w->now.pages = 0;
+    w->now->pages = 0;
 }
 
 void written_look(struct vm *vm)
@@ -256,10 +259,11 @@ void written_look(struct vm *vm)
 
     if (!w)
         return;
-    if (!list(vm, w->now.page, LOOK_PAGES, &w->now.pages))
-        w->now.pages = 0;
-    for (unsigned i = 0; i < w->now.pages; i++)
-        memcpy(w->now.copy[i], vm->memory.host + (uint64_t)w->now.page[i] * PAGE_BYTES, PAGE_BYTES);
+    if (!list(vm, w->now->page, LOOK_PAGES, &w->now->pages))
+        w->now->pages = 0;
+    for (unsigned i = 0; i < w->now->pages; i++)
+        memcpy(w->now->copy[i], vm->memory.host + (uint64_t)w->now->page[i] * PAGE_BYTES,
+               PAGE_BYTES);
 }
 
 /* How many words of a page have changed since a look, and where the first of them is. */
@@ -334,10 +338,10 @@ unsigned written_changed(struct vm *vm, uint64_t cr3, unsigned cpl, uint64_t va[
     struct written *w = vm->written;
     unsigned count = 0, found = 0;
 
-    if (w && w->now.pages) {
-        count = changed_since(vm, &w->now, best);
+    if (w && w->now->pages) {
+        count = changed_since(vm, w->now, best);
         if (!count)
-            count = changed_since(vm, &w->before, best);
+            count = changed_since(vm, w->before, best);
     }
     for (unsigned i = 0; i < count; i++)
         if (find_page(vm, cr3, cpl, best[i].page, &va[found]))
