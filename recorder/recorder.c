@@ -414,7 +414,7 @@ int recorder_snapshot(struct recorder *r, struct vm *vm, const struct recorder_s
     snprintf(s->name, sizeof s->name, "%" PRIu64, r->stats.snapshots + 1);
     if (take_mark(r, vm, &s->mark, state, e) < 0 || page_map_take(r->pages, &r->copies, e) < 0)
         return -1;
-    if (r->disk) {
+    if (r->disk && state->devices) {
         live_state_begin(&s->live, state->devices, &none);
         if (disk_map_take(r->disk, &r->copies, NULL, e) < 0)
             return -1;
@@ -436,7 +436,7 @@ bool recorder_store_snapshot(struct recorder *r, size_t pages)
     if (left)
         return true;
     page_map_list(r->pages, s);
-    if (r->disk)
+    if (s->live.len)
         disk_map_list(r->disk, &s->live);
     snapshot_encode(&r->scratch, s);
     put(r, STREAM_SNAPSHOTS);

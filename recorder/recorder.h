@@ -108,9 +108,9 @@ int recorder_digest(struct recorder *r, struct vm *vm, struct err *e);
 /* What a replay knows of the machine at a sync point besides memory and the vCPUs. */
 struct recorder_state {
     struct gp_hook hook;
-    bool dlab, loopback; /* of the UART at the console port */
-    const struct bytes
-        *devices; /* of pc_save(): nothing that a replay needs, but going live does */
+    bool dlab, loopback;         /* of the UART at the console port */
+    const struct bytes *devices; /* of pc_save(): nothing that a replay needs, but going live does;
+                                    NULL: nobody is to go live from there */
 };
 /*
  * A snapshot at the sync point where the machine stands, before the events there. Memory and what

@@ -154,6 +154,7 @@ struct following {
     struct shadow *shadow; /* NULL: nobody follows */
     struct disk *disk;
     struct disk_map *map;
+    struct kernel_code code; /* as the recording describes it */
 };
 
 static void follow_no_more(struct following *f)
@@ -183,6 +184,8 @@ static int prepare(struct following *f, const struct player *p, const struct sna
     int rc =
         description ? description_open_disk(description, o->disk, o->place.path, &f->disk, e) : -1;
 
+    if (description)
+        description_kernel_code(description, &f->code);
     json_decref(description);
     if (rc < 0)
         return -1;
@@ -222,7 +225,7 @@ static int begin(struct following *f, struct player *p, const struct snapshot_op
         return -1;
     const struct snapshot_entry *from = snapshot_list_live_before(&list, o->at);
     int rc = from ? snapshot_enter(p, from, e) : 0;
-    if (rc == 0 && shadow_open(f->shadow, p, f->disk, from, e) < 0)
+    if (rc == 0 && shadow_open(f->shadow, p, f->disk, f->code.kexec_hook, from, e) < 0)
         rc = go_without(f, o, e);
     snapshot_list_free(&list);
     return rc;
@@ -246,6 +249,8 @@ static int play(struct following *f, struct player *p, uint64_t at,
         rc = playing_run(p, at, progress, e);
     if (rc < 0 && f->shadow && f->shadow->differs && go_without(f, o, e) == 0)
         rc = playing_run(p, at, progress, e);
+    if (rc == 0 && f->shadow && shadow_check_kernel(f->shadow, e) < 0)
+        rc = go_without(f, o, e);
     return rc;
 }
 

@@ -198,6 +198,7 @@ static void enter(struct machine *m)
 void kexec_serve(struct machine *m, const struct vcpu_exit *exit)
 {
     assert(kexec_exit(m, &m->cpu->vcpu, exit));
+    m->kexec_began = true;
     if (exit->at == KEXEC_PORT)
         prepare(m);
     else

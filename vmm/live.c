@@ -167,6 +167,8 @@ static int check_arrival(const struct live *l, const struct player *p, const str
                        (unsigned long long)l->point);
     if (s->end)
         return refuse_end(l, s->end, e);
+    if (shadow_check_kernel(s, e) < 0)
+        return -1;
     if (p->cpu->last_sync.kind == EXIT_SHUTDOWN)
         return refuse_end(l, END_TRIPLE_FAULT, e);
     return 0;
@@ -198,7 +200,9 @@ static int begin(struct live *l, struct player *p, struct shadow *s, struct err 
 
     if (from && snapshot_enter(p, from, e) < 0)
         return -1;
-    return shadow_open(s, p, l->disk, from, e) < 0 ? -1 : shadow_go_on(s, e);
+    struct kernel_code code;
+    description_kernel_code(l->description, &code);
+    return shadow_open(s, p, l->disk, code.kexec_hook, from, e) < 0 ? -1 : shadow_go_on(s, e);
 }
 
 static int play(struct live *l, struct player *p, struct err *e)

@@ -102,6 +102,7 @@ struct machine {
     struct gp_hook hook;
     struct kernel_code kernel_code;
     struct kexec_jump kexec;       /* to a kernel that is being started; .at 0: none is */
+    bool kexec_began;              /* at some time: its first kernel is not what runs */
     struct code_watch *code_watch; /* of one that is recorded */
     bool forced_inexactly;         /* its recording has a landmark that is not exact */
     struct clock_host clock_host;

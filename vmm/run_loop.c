@@ -357,7 +357,7 @@ static int take_snapshot(struct machine *m, uint64_t now, struct err *e)
         .hook = m->hook,
         .dlab = m->pc.serial.lcr & SERIAL_LCR_DLAB,
         .loopback = m->pc.serial.mcr & SERIAL_MCR_LOOPBACK,
-        .devices = &devices,
+        .devices = m->kexec_began ? NULL : &devices, /* vmm/shadow.h */
     };
 
     pc_save(&m->pc, &devices);

@@ -9,6 +9,7 @@
 #include "devices/clock_ticks.h"
 #include "recorder/live_state.h"
 #include "recorder/recorder.h"
+#include "vmm/kernel_code.h"
 #include "vmm/msr.h"
 
 static struct shadow *shadow_of(struct player_follower *f)
@@ -161,6 +162,9 @@ static int follow_access(struct player_follower *f, const struct vcpu_exit *exit
     uint64_t value;
 
     s->e = e;
+    if (exit->kind == EXIT_PIO_OUT && exit->at == KEXEC_PORT && s->kexec_hook && !s->kexec_at &&
+        s->player->cpu->vcpu.regs->rip == s->kexec_hook)
+        s->kexec_at = s->player->ordinal;
     tell(s, s->player->tsc); /* an RDTSC since the last time */
     if (exit->kind == EXIT_RDMSR) {
         memcpy(&value, exit->data, sizeof value);
@@ -348,7 +352,7 @@ static int load_snapshot(struct shadow *s, struct disk *disk, const struct snaps
     return rc;
 }
 
-int shadow_open(struct shadow *s, struct player *p, struct disk *disk,
+int shadow_open(struct shadow *s, struct player *p, struct disk *disk, uint64_t kexec_hook,
                 const struct snapshot_entry *from, struct err *e)
 {
     *s = (struct shadow){
@@ -356,6 +360,7 @@ int shadow_open(struct shadow *s, struct player *p, struct disk *disk,
         .dma = {.read = dma_read, .write = dma_write},
         .player = p,
         .has_disk = disk != NULL,
+        .kexec_hook = kexec_hook,
         .e = e,
     };
     const struct pc_config config = {
@@ -377,6 +382,16 @@ int shadow_open(struct shadow *s, struct player *p, struct disk *disk,
     s->told_ns = s->pc.time.now_ns;
     p->follower = &s->follower;
     return 0;
+}
+
+int shadow_check_kernel(const struct shadow *s, struct err *e)
+{
+    if (!s->kexec_at)
+        return 0;
+    return err_set(e, STATUS_ERROR,
+                   "cannot go live from %s at sync point %llu or later: there the machine starts "
+                   "another kernel (kexec); give a place before",
+                   recording_path(s->player->recording), (unsigned long long)s->kexec_at);
 }
 
 void shadow_close(struct shadow *s)

@@ -14,6 +14,10 @@
  * It also says whether they are the recorded machine's. Everything that the two have in common is
  * compared: each answer to the guest, each transfer to and from memory and, but for entropy, its
  * bytes, each interrupt. Another disk image shows here at the first block that the guest reads.
+ *
+ * Nobody goes live from behind a kexec: where the second kernel's code was changed, and where it
+ * says that it has put together a module, is not in the recording. So a snapshot there has nothing
+ * for it, and who replays so far sees it here.
  */
 #define PIO_MAX_BYTES 4096 /* of one exit: KVM's page of PIO data */
 
@@ -26,6 +30,8 @@ struct shadow {
     uint64_t hold;         /* the access at this sync point is not served; 0: all are */
     struct vcpu_exit held; /* it, until shadow_go_on(); its data is held_data. Else of kind 0 */
     uint8_t held_data[PIO_MAX_BYTES];
+    uint64_t kexec_hook; /* the kernel's code there says that it is about to start another one */
+    uint64_t kexec_at;   /* the sync point where it has; 0: it has not */
     bool entropy;        /* what a device writes now is not known here */
     uint64_t told_ns;    /* the latest time that the guest has been told, in device time */
     enum end_reason end; /* the guest wanted the machine to end; 0: not yet */
@@ -38,12 +44,15 @@ struct shadow {
  * or where a snapshot is (`from`, which has what is wanted for it: from->live). disk, with the
  * contents that it had when the recorded machine was made, may be NULL; it stays the caller's, also
  * when this fails, and what the machine had written to it by then is written to it. A machine with
- * several CPUs is refused: its APICs, and whose turn it is, are not followed. Before p goes on,
- * call shadow_go_on().
+ * several CPUs is refused: its APICs, and whose turn it is, are not followed. kexec_hook: of struct
+ * kernel_code. Before p goes on, call shadow_go_on().
  */
-int shadow_open(struct shadow *s, struct player *p, struct disk *disk,
+int shadow_open(struct shadow *s, struct player *p, struct disk *disk, uint64_t kexec_hook,
                 const struct snapshot_entry *from, struct err *e);
 void shadow_close(struct shadow *s);
+/* Nobody can go live from where the player stands, -1, if the machine has started another kernel.
+ */
+int shadow_check_kernel(const struct shadow *s, struct err *e);
 
 /*
  * The devices serve a sync point's access when the player comes to it, and with that take events of

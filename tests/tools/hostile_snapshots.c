@@ -104,7 +104,7 @@ static void write_copy(void)
 /* Whether devices can follow, from what the snapshot says of them on. */
 static bool follow(const struct snapshot_entry *from, struct err *e)
 {
-    return from->live && shadow_open(&devices, &player, NULL, from, e) == 0 &&
+    return from->live && shadow_open(&devices, &player, NULL, 0, from, e) == 0 &&
            shadow_go_on(&devices, e) == 0;
 }
 

@@ -17,6 +17,7 @@
 #include "recorder/streams.h"
 #include "replay/snapshot_adder.h"
 #include "tests/unit/shadow_guest.h"
+#include "vmm/kernel_code.h"
 
 /* ---- replayed ---- */
 
@@ -76,7 +77,7 @@ static int replay_try(struct guest *g, struct disk *disk)
     p->cpu = p->cpus;
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
         p->stream[kind] = stream_open(p->recording, kind, &e);
-    return shadow_open(&g->shadow, p, disk, NULL, &g->e);
+    return shadow_open(&g->shadow, p, disk, 0, NULL, &g->e);
 }
 
 static void replay_open(struct guest *g, struct disk *disk)
@@ -270,7 +271,7 @@ static void change_devices(struct guest *g)
     assert_int_equal(list.count, 1 + TAMPERED);
     for (unsigned i = TAMPERED; i; i--) {
         struct disk *disk = make_disk();
-        const int rc = shadow_open(&g->shadow, &g->player, disk, &list.at[i], &e);
+        const int rc = shadow_open(&g->shadow, &g->player, disk, 0, &list.at[i], &e);
         assert_true(rc == 0 || e.status == STATUS_BAD_RECORDING);
         refused += rc < 0;
         shadow_close(&g->shadow);
@@ -279,7 +280,7 @@ static void change_devices(struct guest *g)
     assert_true(refused > TAMPERED / 3);
     disk_close(g->disk);
     g->disk = make_disk();
-    if (shadow_open(&g->shadow, &g->player, g->disk, &list.at[0], &e) < 0)
+    if (shadow_open(&g->shadow, &g->player, g->disk, 0, &list.at[0], &e) < 0)
         fail_msg("%s", e.text);
     snapshot_list_free(&list);
 }
@@ -476,9 +477,41 @@ static void several_cpus_are_refused(void **state)
     replay_open(&replayed, NULL);
     shadow_close(&replayed.shadow);
     replayed.player.cpu_count = 2;
-    assert_int_equal(shadow_open(&replayed.shadow, &replayed.player, NULL, NULL, &replayed.e), -1);
+    assert_int_equal(shadow_open(&replayed.shadow, &replayed.player, NULL, 0, NULL, &replayed.e),
+                     -1);
     assert_non_null(strstr(replayed.e.text, "several CPUs"));
     assert_null(replayed.player.follower);
+    replay_close(&replayed);
+    guest_memory_destroy(&recorded.memory);
+}
+
+static int replay_kexec_port(uint64_t rip)
+{
+    struct kvm_regs regs = {.rip = rip};
+    uint8_t al = 0;
+    const struct vcpu_exit exit = {
+        .kind = EXIT_PIO_OUT, .at = KEXEC_PORT, .size = 1, .count = 1, .data = &al};
+
+    replayed.player.cpu->vcpu.regs = &regs;
+    replayed.player.ordinal++;
+    assert_int_equal(replayed.player.follower->access(replayed.player.follower, &exit, &replayed.e),
+                     0);
+    return shadow_check_kernel(&replayed.shadow, &replayed.e);
+}
+
+/* What the recorder changed in the second kernel is not in the recording. */
+static void nobody_goes_live_behind_a_kexec(void **state)
+{
+    (void)state;
+    record(&recorded, NULL, 5, 10);
+    replay_open(&replayed, NULL);
+    assert_int_equal(replay_kexec_port(0x1000), 0); /* a kernel of which no hook is known */
+    replayed.shadow.kexec_hook = 0x1000;
+    assert_int_equal(replay_kexec_port(0x2000), 0); /* the guest's own */
+    assert_int_equal(replay_kexec_port(0x1000), -1);
+    assert_non_null(strstr(replayed.e.text, "at sync point 3 or later"));
+    assert_int_equal(replay_kexec_port(0x2000), -1);
+    assert_non_null(strstr(replayed.e.text, "at sync point 3 or later"));
     replay_close(&replayed);
     guest_memory_destroy(&recorded.memory);
 }
@@ -508,6 +541,7 @@ int main(void)
         cmocka_unit_test(other_devices_are_noticed),
         cmocka_unit_test(devices_that_do_not_fit_are_refused),
         cmocka_unit_test(several_cpus_are_refused),
+        cmocka_unit_test(nobody_goes_live_behind_a_kexec),
         cmocka_unit_test(state_round_trip),
         cmocka_unit_test(garbage_does_no_harm),
     };
