@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "base/bytes.h"
-#include "vmm/vm.h"
+#include "base/limits.h"
 
 /*
  * A transition of shared memory between vCPUs that run at the same time: a vCPU loads from an

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/x86.h"
 #include "base/bytes.h"
 #include "vmm/vcpu.h"
 
@@ -52,11 +53,6 @@
 #define REGISTER_RFLAGS 17
 /* Order in struct kvm_regs: rax rbx rcx rdx rsi rdi rsp rbp r8..r15 rip rflags. */
 extern const char *const reg_names[REG_COUNT];
-#define RFLAGS_TF     (1ull << 8)
-#define RFLAGS_RF     (1ull << 16)
-#define RFLAGS_STATUS 0x8d5ull /* CF, PF, AF, ZF, SF and OF */
-#define RFLAGS_CF     0x001ull
-#define RFLAGS_ZF     0x040ull
 
 /* ---- sync points ---- */
 struct sync_point {

@@ -3,11 +3,10 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/x86.h"
 #include "recorder/event.h"
 #include "replay/gdb_text.h"
 #include "vmm/msr.h"
-
-#define MSR_KERNEL_GS_BASE 0xc0000102u
 
 /* The state, and what has to be computed from it. */
 struct view {

@@ -194,7 +194,7 @@ static bool near_pause(struct vcpu *vcpu)
 
     vcpu_get_sregs(vcpu, &sregs);
     const uint64_t va = linear_rip(vcpu->regs->rip, &sregs.cs);
-    size_t n = insn_read(vcpu, va - NEAR_PAUSE, code, sizeof code);
+    size_t n = vcpu_read(vcpu, va - NEAR_PAUSE, code, sizeof code);
 
     return memmem(code, n, "\xf3\x90", 2) != NULL;
 }

@@ -4,9 +4,8 @@
 
 #include <Zydis/Zydis.h>
 
+#include "base/hidden_ports.h"
 #include "vmm/boot_elf.h"
-#include "vmm/cr4.h"
-#include "vmm/vcpu.h"
 
 /*
  * Decoding starts at SYNC_STARTS places, SYNC_STEP apart, the nearest SYNC_AHEAD before the site.

@@ -5,6 +5,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/hidden_ports.h"
 #include "mmu/walk.h"
 #include "vmm/code_sites.h"
 #include "vmm/cr4.h"

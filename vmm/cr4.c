@@ -5,20 +5,19 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "base/hidden_ports.h"
+#include "base/x86.h"
 #include "vmm/gphook.h"
 #include "vmm/insn.h"
 
 #define REX_OUT_BYTES 3u
-#define CR0_PG        (1ull << 31)
-#define CR4_PAE       0x20ull
-#define EFER_LMA      (1ull << 10)
 
 bool cr4_exit(struct vcpu *vcpu, struct vcpu_exit *exit)
 {
     uint8_t code[REX_OUT_BYTES];
 
     if ((exit->at != CR4_READ_PORT && exit->at != CR4_WRITE_PORT) || exit->size != 4 ||
-        insn_read(vcpu, vcpu->regs->rip, code, sizeof code) != sizeof code ||
+        vcpu_read(vcpu, vcpu->regs->rip, code, sizeof code) != sizeof code ||
         (code[0] & 0xf0) != 0x40 || code[1] != 0xe7 || code[2] != exit->at)
         return false;
     *exit = (struct vcpu_exit){

@@ -1,6 +1,7 @@
 #ifndef VMM_CR4_H
 #define VMM_CR4_H
 
+#include "base/x86.h"
 #include "vmm/vcpu.h"
 
 /*
@@ -15,10 +16,6 @@
  * where r, 0 to 15, is the number of the register that the MOV had; the prefix does nothing.
  * vcpu_get_sregs() and vcpu_set_sregs() show and take what the guest believes.
  */
-#define CR4_WRITE_PORT 0xe2
-#define CR4_READ_PORT  0xe3
-
-#define CR4_TSD 0x4ull
 
 /* Whether this EXIT_PIO_OUT is such an access; then *exit is made EXIT_CR4_READ or EXIT_CR4_WRITE,
  * with the register's number in size. */

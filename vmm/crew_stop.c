@@ -4,7 +4,7 @@
 #include "vmm/code_watch.h"
 #include "vmm/crew_inside.h"
 #include "vmm/gphook.h"
-#include "vmm/kexec.h"
+#include "vmm/kernel_hooks.h"
 #include "vmm/run_loop.h"
 
 /* How long it is waited for an exit of its own of a CPU that has to give up a page. */
@@ -63,8 +63,7 @@ static bool uses_memory(const struct member *c)
     struct machine *m = c->crew->machine;
 
     return pc_may_use_memory(&c->exit) || hook_is_due(m) || code_watch_is_due(m, host_elapsed(m)) ||
-           kernel_code_module_exit(&m->kernel_code, &c->cpu->vcpu, &c->exit) ||
-           kexec_exit(m, &c->cpu->vcpu, &c->exit);
+           kernel_hook_exit(m, &c->cpu->vcpu, &c->exit);
 }
 
 void crew_arrive(struct member *c, const struct vcpu_exit *exit)

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/x86.h"
 #include "vmm/doctor.h"
 #include "vmm/vcpu.h"
 
@@ -24,8 +25,6 @@
 
 #define MICRO_KERNEL_CS 0x10u
 #define MICRO_USER_CS   0x33u
-
-#define CR4_TSD (1u << 2)
 
 /* Define a program in assembler; `name` is its first byte and `name_end` the one after its last.
  * Labels in it are global to the file. */

@@ -6,10 +6,8 @@
 #include <sys/time.h>
 #include <time.h>
 
+#include "base/x86.h"
 #include "vmm/doctor_guest.h"
-
-#define MSR_STAR  0xc0000081u
-#define MSR_LSTAR 0xc0000082u
 
 GUEST_CODE(micro_sse, "movdqa 0x800000, %xmm0\n"
                       "paddq %xmm0, %xmm0\n"

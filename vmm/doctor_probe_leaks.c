@@ -2,6 +2,7 @@
  * Probes: the instructions that would carry host state into the guest. Which of them can be made to
  * exit or to fault, and which give a value although the ditto-v1 CPU does not have them?
  */
+#include "base/x86.h"
 #include "vmm/doctor_guest.h"
 #include "vmm/msr.h"
 
@@ -30,9 +31,6 @@ GUEST_CODE(micro_setl, "mov $0x800000, %edi\n"
                        "add %ebx, %eax\n"
                        "setl (%rdi)\n"
                        "movzbl (%rdi), %eax\n" GUEST_DONE);
-
-#define VECTOR_UD 6
-#define VECTOR_GP 13
 
 static const uint64_t some_time = 0x123456789abcdef0;
 

@@ -1,6 +1,7 @@
 /* Forced points of a machine whose vCPUs take turns: when one is due, and where it is. */
 #include <string.h>
 
+#include "vmm/entry_count.h"
 #include "vmm/run_loop.h"
 #include "vmm/schedule.h"
 

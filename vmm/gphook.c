@@ -3,12 +3,10 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/x86.h"
 #include "mmu/walk.h"
 #include "vmm/insn.h"
 
-#define VECTOR_UD 6
-#define CR0_PG    (1ull << 31)
-#define EFER_LMA  (1ull << 10)
 /* In a 64-bit TSS (AMD64 APM 2, section 12.2.5). */
 #define TSS_RSP0 4u
 /* How far around the guest's #GP handler the HLT and IRETQ bytes are looked for. */
@@ -103,7 +101,7 @@ bool gphook_hit(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu
     /* A HLT that the guest really executes there would not have a frame of ours below it. The CPU
      * aligns the stack before it pushes one, so it does not straddle a page. */
     return vcpu->regs->rsp % 16 == 0 &&
-           insn_read(vcpu, vcpu->regs->rsp, frame, sizeof *frame) == sizeof *frame &&
+           vcpu_read(vcpu, vcpu->regs->rsp, frame, sizeof *frame) == sizeof *frame &&
            !(frame->cs >> 16) && !(frame->ss >> 16) && (frame->rflags & 2);
 }
 
@@ -168,7 +166,7 @@ enum trap_kind gphook_classify(struct vcpu *vcpu, const struct exception_frame *
     vcpu_get_sregs(vcpu, &s);
     const struct kvm_segment cs = segment_of(&vcpu->vm->memory, &s, frame->cs);
     size_t n =
-        insn_read(vcpu, cs.unusable ? frame->rip : linear_rip(frame->rip, &cs), code, sizeof code);
+        vcpu_read(vcpu, cs.unusable ? frame->rip : linear_rip(frame->rip, &cs), code, sizeof code);
 
     /* Where the guest itself wants RDTSC to fault, it does. */
     if (!(vcpu->owns_tsd && vcpu->guest_tsd) && n >= 2 && (frame->cs & 3) == 3 &&

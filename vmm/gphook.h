@@ -1,6 +1,7 @@
 #ifndef VMM_GPHOOK_H
 #define VMM_GPHOOK_H
 
+#include "base/x86.h"
 #include "recorder/event.h"
 #include "vmm/ownership.h"
 #include "vmm/vcpu.h"
@@ -70,8 +71,6 @@ void gphook_clear_user_frame(struct vcpu *vcpu);
 #define GPHOOK_PAGES 8u
 unsigned gphook_pages(struct vcpu *vcpu, const struct gp_hook *hook,
                       struct page_fault out[GPHOOK_PAGES]);
-
-#define VECTOR_GP 13
 
 /* An interrupt gate of the guest's IDT (AMD64 APM 2, section 4.8.4), 16 bytes in long mode. */
 #define GATE_BYTES 16u

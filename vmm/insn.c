@@ -7,14 +7,6 @@
 
 #include "mmu/walk.h"
 
-size_t insn_read(struct vcpu *vcpu, uint64_t va, void *data, size_t len)
-{
-    struct kvm_sregs sregs;
-
-    vcpu_get_sregs(vcpu, &sregs);
-    return walk_read(&vcpu->vm->memory, sregs.cr3, va, data, len);
-}
-
 enum code_width { CODE_64, CODE_32, CODE_16, CODE_WIDTHS };
 
 static ZydisDecoder decoders[CODE_WIDTHS];

@@ -2,16 +2,13 @@
 #define VMM_INSN_H
 
 #include <Zydis/Zydis.h>
+#include <linux/kvm.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "vmm/vcpu.h"
-
-#define INSN_MAX 15
-
-/* The opcode of HLT, a breakpoint's byte: it always exits. */
-#define HLT 0xf4
+#include "base/x86.h"
+#include "mmu/memory.h"
 
 struct insn {
     uint64_t va;
@@ -20,9 +17,6 @@ struct insn {
     ZydisDecodedInstruction info;
     ZydisDecodedOperand operands[ZYDIS_MAX_OPERAND_COUNT];
 };
-
-/* Read guest bytes at a virtual address under the vCPU's current page tables; returns how many. */
-size_t insn_read(struct vcpu *vcpu, uint64_t va, void *data, size_t len);
 
 /* Decode the instruction at linear address va, of code in sregs' code segment (64, 32 or 16 bits).
  * False: not mapped, or not an instruction. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hidden_ports.h"
 #include "mmu/walk.h"
 #include "vmm/boot_elf.h"
 #include "vmm/code_gap.h"
@@ -98,7 +99,7 @@ static void change_functions(const struct guest_memory *m, const struct elf_view
         hook_calls(&code, text, loaded, finalize, MODULE_PORT, &gap, &out->module_hook);
         hook_calls(&code, text, loaded, kexec, KEXEC_PORT, &gap, &out->kexec_hook);
         out->aging_flushes += page_aging_patch(&code, text, loaded, symbols, &gap);
-        entry_count_patch(&code, text, loaded, symbols, &gap, &out->entries);
+        entry_sites_patch(&code, text, loaded, symbols, &gap, &out->entries);
     }
 }
 
@@ -171,13 +172,6 @@ bool kernel_code_replace(const struct guest_memory *m, uint64_t cr3, const struc
     return n > 0;
 }
 
-bool kernel_code_module_exit(const struct kernel_code *code, const struct vcpu *vcpu,
-                             const struct vcpu_exit *exit)
-{
-    return exit->kind == EXIT_PIO_OUT && exit->at == MODULE_PORT && code->module_hook &&
-           vcpu->regs->rip == code->module_hook;
-}
-
 static unsigned patch_section(const struct guest_memory *m, uint64_t cr3, const Elf64_Shdr *section,
                               struct dma *dma)
 {
@@ -196,26 +190,24 @@ static unsigned patch_section(const struct guest_memory *m, uint64_t cr3, const 
 }
 
 /* module_finalize(const Elf_Ehdr *hdr, const Elf_Shdr *sechdrs, struct module *me) */
-unsigned kernel_code_load_module(struct vcpu *vcpu, const struct guest_memory *m, struct dma *dma)
+unsigned kernel_code_load_module(const struct guest_memory *m, uint64_t cr3, uint64_t hdr,
+                                 uint64_t sechdrs, struct dma *dma)
 {
-    const uint64_t hdr = vcpu->regs->rdi, sechdrs = vcpu->regs->rsi;
     uint64_t left = CODE_MAX;
-    struct kvm_sregs sregs;
     unsigned replaced = 0;
     Elf64_Ehdr h;
 
-    vcpu_get_sregs(vcpu, &sregs);
-    if (walk_read(m, sregs.cr3, hdr, &h, sizeof h) != sizeof h || h.e_shnum > SECTIONS_MAX)
+    if (walk_read(m, cr3, hdr, &h, sizeof h) != sizeof h || h.e_shnum > SECTIONS_MAX)
         return 0;
     for (unsigned i = 0; i < h.e_shnum; i++) {
         Elf64_Shdr s;
-        if (walk_read(m, sregs.cr3, sechdrs + i * sizeof s, &s, sizeof s) != sizeof s)
+        if (walk_read(m, cr3, sechdrs + i * sizeof s, &s, sizeof s) != sizeof s)
             break;
         if (!(s.sh_flags & SHF_ALLOC) || !(s.sh_flags & SHF_EXECINSTR) || s.sh_type == SHT_NOBITS ||
             !s.sh_size || s.sh_size > left)
             continue;
         left -= s.sh_size;
-        replaced += patch_section(m, sregs.cr3, &s, dma);
+        replaced += patch_section(m, cr3, &s, dma);
     }
     return replaced;
 }

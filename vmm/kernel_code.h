@@ -7,10 +7,10 @@
 
 #include "base/err.h"
 #include "mmu/dma.h"
+#include "mmu/memory.h"
 #include "vmm/code_sites.h"
-#include "vmm/entry_count.h"
+#include "vmm/entry_sites.h"
 #include "vmm/kallsyms.h"
-#include "vmm/vcpu.h"
 
 /*
  * The guest kernel's code, of which every instruction that has to exit is replaced
@@ -24,14 +24,9 @@
  *     jmp module_finalize
  *
  * There the module's sections lie at their final addresses, relocated, and nothing of them has run.
- * For a replay that is a port that is written, and writes of a device.
+ * For a replay that is a port that is written, and writes of a device. The calls of machine_kexec()
+ * are led over KEXEC_PORT in the same way (vmm/kexec.h).
  */
-#define MODULE_PORT 0xe4
-/* The same for the calls of machine_kexec(), and what is put into code that runs after it
- * (vmm/kexec.h). */
-#define KEXEC_PORT       0xe5
-#define KEXEC_ENTRY_PORT 0xe6
-
 struct kernel_code {
     uint64_t module_hook;   /* address of that OUT; 0: there is none */
     uint64_t kexec_hook;    /* the same of KEXEC_PORT */
@@ -50,11 +45,10 @@ int kernel_code_patch(const struct guest_memory *m, const void *vmlinux, size_t 
                       const struct kallsyms *symbols, bool is_linux, struct kernel_code *out,
                       struct err *e);
 
-/* Whether this exit says that a module is about to be ready. */
-bool kernel_code_module_exit(const struct kernel_code *code, const struct vcpu *vcpu,
-                             const struct vcpu_exit *exit);
-/* Then: replace the sites in it, as a device that writes to memory. Returns how many. */
-unsigned kernel_code_load_module(struct vcpu *vcpu, const struct guest_memory *m, struct dma *dma);
+/* At the module hook, called with these arguments of module_finalize(): replace the sites in the
+ * module, as a device that writes to memory. Returns how many. */
+unsigned kernel_code_load_module(const struct guest_memory *m, uint64_t cr3, uint64_t hdr,
+                                 uint64_t sechdrs, struct dma *dma);
 
 /* Replace a site in memory under page table root cr3, whichever pages it lies on. False: there is
  * nothing to be replaced. */

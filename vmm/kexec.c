@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hidden_ports.h"
 #include "mmu/walk.h"
 #include "vmm/boot.h"
 #include "vmm/boot_bzimage.h"

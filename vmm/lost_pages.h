@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "vmm/vm.h"
+#include "base/limits.h"
 
 /*
  * Pages that vCPUs have taken from each other (vmm/ownership.h), so that they can come back

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/x86.h"
 #include "devices/acpi.h"
 #include "recorder/symbols.h"
 #include "vmm/boot.h"
@@ -19,9 +20,8 @@
 
 #define ACPI_BASE 0xe0000u
 #define CR0_BOOT  0x80050033ull /* PG AM WP NE ET MP PE, as firmware leaves it */
-#define CR4_PAE   (1ull << 5)
-#define EFER_BOOT 0x500ull    /* LME, LMA */
-#define CODE_MAX  (64u << 20) /* of one range; the sections of a kernel are far smaller */
+#define EFER_BOOT 0x500ull      /* LME, LMA */
+#define CODE_MAX  (64u << 20)   /* of one range; the sections of a kernel are far smaller */
 
 /* ---- the outside world of the devices ---- */
 

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/x86.h"
 #include "base/err.h"
 
 /*
@@ -11,7 +12,6 @@
  * bases, PAT); every other access exits to us through KVM's MSR filter, so that no value depends on
  * the host's CPU, kernel version or clock.
  */
-#define MSR_IA32_TSC 0x10
 
 /* Needs KVM_CAP_X86_USER_SPACE_MSR and KVM_CAP_X86_MSR_FILTER (Linux 5.10). */
 int msr_filter_install(int vm_fd, struct err *e);

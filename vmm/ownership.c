@@ -15,8 +15,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "vmm/vm.h"
-
 /* What an instruction can need at once that it does not own, generously. */
 #define LOANS_MAX 16u
 /* Tables that it walks, the same: one instruction can need some 12. */

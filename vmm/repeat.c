@@ -4,12 +4,11 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "base/x86.h"
 #include "mmu/walk.h"
 #include "vmm/written.h"
 
 #define REPEATED    (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE)
-#define RFLAGS_TF   (1ull << 8)
-#define RFLAGS_DF   (1ull << 10)
 #define DR7_ENABLED 0xffull
 
 bool repeat_is(const struct insn *insn)

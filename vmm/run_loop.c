@@ -18,7 +18,7 @@
 #include "vmm/code_watch.h"
 #include "vmm/cr4.h"
 #include "vmm/crew.h"
-#include "vmm/kexec.h"
+#include "vmm/kernel_hooks.h"
 #include "vmm/msr.h"
 #include "vmm/run_loop.h"
 #include "vmm/schedule.h"
@@ -298,10 +298,8 @@ void handle_sync(struct machine *m, struct vcpu_exit *exit)
     case EXIT_MMIO_READ:
     case EXIT_MMIO_WRITE:
         serve(m, exit);
-        if (kernel_code_module_exit(&m->kernel_code, &m->cpu->vcpu, exit))
-            (void)kernel_code_load_module(&m->cpu->vcpu, &m->vm.memory, &m->dma.dma);
-        else if (kexec_exit(m, &m->cpu->vcpu, exit))
-            kexec_serve(m, exit);
+        if (kernel_hook_exit(m, &m->cpu->vcpu, exit))
+            kernel_hook_serve(m, exit);
         break;
     case EXIT_RDMSR:
     case EXIT_WRMSR:

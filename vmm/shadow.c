@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hidden_ports.h"
 #include "devices/clock_ticks.h"
 #include "recorder/live_state.h"
 #include "recorder/recorder.h"
-#include "vmm/kernel_code.h"
 #include "vmm/msr.h"
 
 static struct shadow *shadow_of(struct player_follower *f)

@@ -3,18 +3,12 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "base/x86.h"
 #include "mmu/walk.h"
 #include "recorder/event.h"
 #include "vmm/annex.h"
 #include "vmm/repeat.h"
 
-#define RFLAGS_IF   (1ull << 9)
-#define EFER_SCE    1ull
-#define EFER_LMA    (1ull << 10)
-#define MSR_STAR    0xc0000081u
-#define MSR_LSTAR   0xc0000082u
-#define MSR_CSTAR   0xc0000083u
-#define MSR_SFMASK  0xc0000084u
 #define SYSRET_MASK 0x3c7fd7ull /* AMD64 APM 3, SYSRET: what comes from R11 */
 
 void stepper_init(struct stepper *s, struct vcpu *vcpu)

@@ -8,17 +8,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/hidden_ports.h"
+#include "base/x86.h"
 #include "mmu/walk.h"
 #include "vmm/annex.h"
 #include "vmm/cpuid.h"
 #include "vmm/cr4.h"
-#include "vmm/insn.h"
 #include "vmm/ownership.h"
 
 #define APIC_BASE_ENABLED 0xfee00800ull
 #define APIC_BASE_BSP     (1ull << 8)
-#define CR0_PG            (1ull << 31)
-#define EFER_LMA          (1ull << 10)
 
 /* The APIC itself is ours (devices/lapic.h), but KVM shows it in CPUID only if it knows that it is
  * enabled. */
@@ -195,7 +194,7 @@ static int leave_sti_shadow(struct vcpu *vcpu, struct vcpu_exit *fault)
     uint8_t before;
 
     while (run->exit_reason == KVM_EXIT_IRQ_WINDOW_OPEN &&
-           insn_read(vcpu, vcpu->regs->rip - 1, &before, 1) == 1 && before == 0xfb) {
+           vcpu_read(vcpu, vcpu->regs->rip - 1, &before, 1) == 1 && before == 0xfb) {
         run->request_interrupt_window = 0;
         set_debug(vcpu, true);
         int rc = enter_guest(vcpu, fault);
@@ -576,6 +575,14 @@ struct kvm_segment vcpu_flat_segment(unsigned selector, bool code)
         .db = !code,
         .g = 1,
     };
+}
+
+size_t vcpu_read(struct vcpu *vcpu, uint64_t va, void *data, size_t len)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    return walk_read(&vcpu->vm->memory, sregs.cr3, va, data, len);
 }
 
 unsigned vcpu_cpl(struct vcpu *vcpu)

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "recorder/exits.h"
 #include "vmm/vm.h"
 
 /*
@@ -13,45 +14,12 @@
  * exit *means* is for the caller: the machine (recording) or the player (replay). Both see the same
  * struct vcpu_exit for the same guest instruction; that is what makes them comparable.
  */
-enum exit_kind {
-    /* Sync points: exits the guest causes by itself, at the same instruction in every run. The
-     * values are part of the recording format. */
-    EXIT_PIO_IN = 1,    /* at: port; data: to be filled, size * count bytes */
-    EXIT_PIO_OUT = 2,   /* at: port; data: size * count bytes */
-    EXIT_MMIO_READ = 3, /* at: GPA; data: to be filled, size bytes */
-    EXIT_MMIO_WRITE = 4,
-    EXIT_HLT = 5,
-    EXIT_WINDOW = 6, /* interrupts can be injected, as was asked for with vcpu_want_window() */
-    EXIT_RDMSR = 7,  /* at: index; answer with vcpu_finish_msr() */
-    EXIT_WRMSR = 8,
-    EXIT_RDTSC = 9,     /* a patched RDTSC; answer with vcpu_finish_rdtsc() */
-    EXIT_TRAP = 10,     /* the #GP hook (vmm/gphook.h); set by the hook, not by vcpu_run() */
-    EXIT_SHUTDOWN = 11, /* triple fault */
-    EXIT_FORCED = 12,   /* a forced point; set by the clock, not by vcpu_run() */
-    EXIT_CR8 = 13,      /* CR8 was lowered: see vcpu_cr8() */
-    /* The guest needs a page that the vCPU may not use, or not so (vmm/ownership.h), and has not
-     * done the instruction yet. at: GPA of the page; size: enum page_access, what it needs. */
-    EXIT_FAULT = 14,
-    /* An access to CR4 that was replaced when its code was loaded (vmm/cr4.h). size: number of the
-     * register, as in instructions; answer with cr4_finish(). */
-    EXIT_CR4_READ = 15,
-    EXIT_CR4_WRITE = 16,
-    EXIT_SYNC_LAST = EXIT_CR4_WRITE,
-    /* Exits that the guest does not notice and a recording does not contain. */
-    EXIT_KICK = 32,   /* vcpu_kick() or a signal */
-    EXIT_STEP = 33,   /* one instruction was stepped, or a hardware breakpoint was hit */
-    EXIT_FAILED = 34, /* vcpu_run() returned -1 */
-};
-
 struct vcpu_exit {
     enum exit_kind kind;
     uint64_t at;
     unsigned size, count;
     uint8_t *data; /* inside kvm_run, valid until the next vcpu_run() */
 };
-
-/* The port whose 4-byte read stands for a patched RDTSC (E5 ib has the length of 0F 31). */
-#define RDTSC_PORT 0xe1
 
 #define VCPU_DEBUG_REGISTERS 4u
 
@@ -148,6 +116,9 @@ void vcpu_remove_debug_register(struct vcpu *vcpu, unsigned number);
 struct kvm_segment vcpu_flat_segment(unsigned selector, bool code);
 /* The linear address of an instruction: outside 64-bit code, CS has a base. */
 uint64_t linear_rip(uint64_t rip, const struct kvm_segment *cs);
+/* Read guest memory at a virtual address under the vCPU's current page tables; returns how many
+ * bytes could be read. */
+size_t vcpu_read(struct vcpu *vcpu, uint64_t va, void *data, size_t len);
 /* Current privilege level of the last exit, 0 or 3. */
 unsigned vcpu_cpl(struct vcpu *vcpu);
 

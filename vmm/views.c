@@ -3,10 +3,9 @@
 #include <assert.h>
 #include <stdio.h>
 
+#include "base/x86.h"
 #include "mmu/walk.h"
 #include "vmm/vcpu.h"
-
-#define CR0_PG (1ull << 31)
 
 /* Shadow page tables, where the CPU does not do nested paging, are made by KVM from the guest's in
  * one VM, and do not follow what is changed by way of another one. */

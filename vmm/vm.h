@@ -2,12 +2,12 @@
 #define VMM_VM_H
 
 #include "base/err.h"
+#include "base/limits.h"
 #include "mmu/memory.h"
 
 /* Pages that may be protected, and stretches of such pages: each is a memory slot. */
 #define VM_PROTECTED_MAX 4096u
 #define VM_STRETCHES_MAX 128u
-#define MAX_VCPUS        8u
 
 struct vcpu;
 struct ownership;

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/hidden_ports.h"
 #include "replay/player_inside.h"
 #include "tests/tools/process.h"
 #include "vmm/cr4.h"

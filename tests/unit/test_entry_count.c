@@ -62,7 +62,7 @@ static bool make(const void *code, size_t len, struct entry_count *count)
     word = 0;
     exits = 0;
     *count = (struct entry_count){.gs_offset = GS_OFFSET};
-    return entry_count_at(&extent, text, area, 0, &gap, count);
+    return entry_sites_count_at(&extent, text, area, 0, &gap, count);
 }
 
 static int call(int argument)
@@ -134,10 +134,10 @@ static void a_full_gap_is_no_place(void **state)
     (void)state;
     memcpy(text, code, sizeof code);
     memcpy(area, text, sizeof text);
-    assert_false(entry_count_at(&extent, text, area, 0, &gap, &count));
+    assert_false(entry_sites_count_at(&extent, text, area, 0, &gap, &count));
     assert_memory_equal(area, text, CODE_BYTES);
     gap.end++;
-    assert_true(entry_count_at(&extent, text, area, 0, &gap, &count));
+    assert_true(entry_sites_count_at(&extent, text, area, 0, &gap, &count));
 }
 
 static void an_alarm_goes_off_behind_so_many_and_leaves_the_count(void **state)

@@ -14,10 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hidden_ports.h"
 #include "recorder/streams.h"
 #include "replay/snapshot_adder.h"
 #include "tests/unit/shadow_guest.h"
-#include "vmm/kernel_code.h"
 
 /* ---- replayed ---- */
 

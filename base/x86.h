@@ -1,0 +1,36 @@
+#ifndef BASE_X86_H
+#define BASE_X86_H
+
+/* Numbers of the architecture (Intel SDM vol. 3) that several parts need. */
+
+#define CR0_PG  (1ull << 31)
+#define CR4_TSD (1ull << 2)
+#define CR4_PAE (1ull << 5)
+
+#define EFER_SCE (1ull << 0)
+#define EFER_LMA (1ull << 10)
+
+#define RFLAGS_CF     (1ull << 0)
+#define RFLAGS_ZF     (1ull << 6)
+#define RFLAGS_TF     (1ull << 8)
+#define RFLAGS_IF     (1ull << 9)
+#define RFLAGS_DF     (1ull << 10)
+#define RFLAGS_RF     (1ull << 16)
+#define RFLAGS_STATUS 0x8d5ull /* CF, PF, AF, ZF, SF and OF */
+
+#define VECTOR_UD 6
+#define VECTOR_GP 13
+
+#define MSR_IA32_TSC       0x10u
+#define MSR_STAR           0xc0000081u
+#define MSR_LSTAR          0xc0000082u
+#define MSR_CSTAR          0xc0000083u
+#define MSR_SFMASK         0xc0000084u
+#define MSR_KERNEL_GS_BASE 0xc0000102u
+
+/* The opcode of HLT, a breakpoint's byte: it always exits. */
+#define HLT 0xf4
+/* Bytes of the longest instruction. */
+#define INSN_MAX 15
+
+#endif
