@@ -3,8 +3,10 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
-#include "vmm/vcpu_state.h"
+#include "recorder/cpu_state.h"
 
 const char *const reg_names[REG_COUNT] = {
     "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rsp", "rbp", "r8",
@@ -37,18 +39,9 @@ void digest_format(const struct state_digest *digest, char text[DIGEST_TEXT])
              (unsigned long long)digest->cpu, (unsigned long long)digest->outputs);
 }
 
-void sync_point_of(const struct vcpu *vcpu, const struct vcpu_exit *exit, uint8_t output,
-                   struct sync_point *out)
+uint64_t output_fold(uint64_t digest, uint64_t at, const void *data, size_t len)
 {
-    *out = (struct sync_point){
-        .kind = exit->kind,
-        .size = (uint8_t)exit->size,
-        .output = output,
-        .count = exit->count,
-        .at = exit->at,
-    };
-    memcpy(out->regs, vcpu->regs, sizeof out->regs);
-    out->regs[REGISTER_RFLAGS] &= ~RFLAGS_RF;
+    return XXH3_64bits_withSeed(data, len, digest ^ (at + 1) * 0x9e3779b97f4a7c15ull);
 }
 
 /* ---- registers: a mask of those that changed, then their differences ---- */

@@ -7,7 +7,9 @@
 
 #include "base/x86.h"
 #include "base/bytes.h"
-#include "vmm/vcpu.h"
+#include "base/limits.h"
+#include "mmu/memory.h"
+#include "recorder/exits.h"
 
 /*
  * What a recording says, and how it is written as bytes, in one of these streams (the container is
@@ -63,10 +65,6 @@ struct sync_point {
     uint64_t at; /* port, GPA or MSR */
     uint64_t regs[REG_COUNT];
 };
-
-/* Fill in what the exit says, with RF masked (it depends on how the VMM got here). */
-void sync_point_of(const struct vcpu *vcpu, const struct vcpu_exit *exit, uint8_t output,
-                   struct sync_point *out);
 
 /* `last` is the codec's memory: the previous sync point of the same vCPU, zeroed at the start. */
 void sync_encode(struct bytes *out, struct sync_point *last, const struct sync_point *sync);
@@ -189,11 +187,23 @@ struct dma_transfer {
     uint64_t chunks[DMA_MAX_CHUNKS]; /* longer writes: a chunk for each 4096 bytes of data */
 };
 
+/* Reads by a device that are shorter are it following its rings: what it read there shows in what
+ * it then does. Longer ones are payload, an output of the machine. */
+#define DMA_READ_MIN 64
+
 #define RECEIVED_MAX 16 /* as many as the UART's FIFO takes */
 
 struct state_digest {
     uint64_t memory, cpu, outputs;
 };
+
+/* Go on with the digest of outputs: what went to port, GPA or MSR `at`. Recorder and replay do. */
+uint64_t output_fold(uint64_t digest, uint64_t at, const void *data, size_t len);
+/* Whether the guest puts something out by such an exit. */
+static inline bool exit_is_output(enum exit_kind kind)
+{
+    return kind == EXIT_PIO_OUT || kind == EXIT_MMIO_WRITE || kind == EXIT_WRMSR;
+}
 
 #define DIGEST_TEXT 51
 /* "memory-cpu-outputs" in hexadecimal. */

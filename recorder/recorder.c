@@ -42,16 +42,6 @@ struct recorder {
     struct bytes scratch;
 };
 
-uint64_t output_fold(uint64_t digest, uint64_t at, const void *data, size_t len)
-{
-    return XXH3_64bits_withSeed(data, len, digest ^ (at + 1) * 0x9e3779b97f4a7c15ull);
-}
-
-bool exit_is_output(const struct vcpu_exit *exit)
-{
-    return exit->kind == EXIT_PIO_OUT || exit->kind == EXIT_MMIO_WRITE || exit->kind == EXIT_WRMSR;
-}
-
 struct recorder *recorder_create(const char *path, bool overwrite, const char *meta, struct err *e)
 {
     struct recorder *r = calloc(1, sizeof *r);
@@ -168,10 +158,10 @@ void recorder_sync(struct recorder *r, struct vcpu *vcpu, const struct vcpu_exit
 
     if (!r)
         return;
-    if (exit_is_output(exit))
+    if (exit_is_output(exit->kind))
         r->outputs =
             output_fold(r->outputs, exit->at, exit->data, (size_t)exit->size * exit->count);
-    sync_point_of(vcpu, exit, (uint8_t)r->outputs, &sync);
+    sync = vcpu_sync_point(vcpu, exit, (uint8_t)r->outputs);
     sync_encode(&r->scratch, &r->last_sync[vcpu->index], &sync);
     put(r, STREAM_SYNCS);
     r->ordinal++;
@@ -396,7 +386,8 @@ static int take_mark(const struct recorder *r, struct vm *vm, struct player_mark
         struct cpu_mark *cpu = &mark->cpus[mark->cpu_count];
         cpu->window = r->window[vcpu->index];
         cpu->last_sync = r->last_sync[vcpu->index];
-        if (vcpu_complete(vcpu, e) < 0 || mark_get_vcpu(vcpu, cpu, e) < 0)
+        if (vcpu_complete(vcpu, e) < 0 || vcpu_state_get(vcpu, &cpu->state, e) < 0 ||
+            vcpu_pending_get(vcpu, &cpu->pending, e) < 0)
             return -1;
     }
     return 0;

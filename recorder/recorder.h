@@ -59,7 +59,6 @@ void recorder_symbols(struct recorder *r, const struct bytes *symbols);
 
 /* What may make a replay diverge from here on, as it could not be made exact: at most DOUBT_MAX
  * bytes of text (replay/doubts.h). */
-#define DOUBT_MAX 255u
 void recorder_doubt(struct recorder *r, const char *text);
 
 /* ---- the guest's side: in the order in which things happen ---- */
@@ -126,10 +125,6 @@ bool recorder_store_snapshot(struct recorder *r, size_t pages);
 
 /* ---- the devices' side ---- */
 
-/* Reads shorter than this are a device following its rings: what it read there shows in what it
- * then does. Longer ones are payload, an output of the machine. */
-#define DMA_READ_MIN 64
-
 /* Guest memory as devices see it (mmu/dma.h), with a recorder or without. */
 struct recorded_dma {
     struct dma dma;
@@ -149,9 +144,5 @@ void recorder_stats(const struct recorder *r, struct recorder_stats *stats);
 /* Finish the file (after recorder_end) or give it up, and free the recorder. */
 int recorder_finish(struct recorder *r, enum end_reason reason, struct err *e);
 void recorder_abort(struct recorder *r);
-
-/* Both sides of the boundary fold outputs in the same way. */
-uint64_t output_fold(uint64_t digest, uint64_t at, const void *data, size_t len);
-bool exit_is_output(const struct vcpu_exit *exit);
 
 #endif

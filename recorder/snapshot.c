@@ -14,14 +14,6 @@ bool snapshot_name_valid(const char *name)
     return len >= 1 && len <= SNAPSHOT_NAME_MAX && strspn(name, allowed) == len;
 }
 
-int mark_get_vcpu(struct vcpu *vcpu, struct cpu_mark *mark, struct err *e)
-{
-    return vcpu_state_get(vcpu, &mark->state, e) < 0 ||
-                   vcpu_pending_get(vcpu, &mark->pending, e) < 0
-               ? -1
-               : 0;
-}
-
 /* ---- pages ---- */
 
 static struct page_run *new_run(struct snapshot *s)

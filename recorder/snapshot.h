@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "recorder/event.h"
 #include "recorder/streams.h"
-#include "vmm/vcpu_state.h"
+#include "recorder/cpu_state.h"
 
 /*
  * A snapshot in a recording: the state of the machine at a sync point, before the events there.
@@ -87,10 +87,6 @@ void snapshot_add_page(struct snapshot *s, uint32_t page, uint32_t chunk);
 /* The chunk of a page; false when it is that of the initial image. */
 bool snapshot_find_page(const struct snapshot *s, uint32_t page, uint32_t *chunk);
 void snapshot_free(struct snapshot *s);
-
-/* What KVM knows of a mark of this vCPU, whose last instruction is complete; the rest is the
- * caller's. */
-int mark_get_vcpu(struct vcpu *vcpu, struct cpu_mark *mark, struct err *e);
 
 /* Append the record, its length included. The mark must be at a sync point, not the 0th. */
 void snapshot_encode(struct bytes *out, const struct snapshot *s);

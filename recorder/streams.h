@@ -20,6 +20,7 @@ enum stream_kind {
  * before), varint(length of the text), text. Not needed to replay. Empty where nothing was left to
  * chance. */
 #define STREAM_DOUBTS 54
+#define DOUBT_MAX     255u /* bytes of its text */
 
 /* For each digest of all memory, in the order of the events that hold them: u64 that digest, and
  * the sums that name the pages in which another memory differs (mmu/page_sums.h). Not needed to

@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-#include "recorder/recorder.h"
+#include "recorder/streams.h"
 #include "replay/reader.h"
 
 /* What a recording's recorder could not make exact, and said so (recorder_doubt()). */

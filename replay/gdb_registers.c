@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "recorder/cpu_state.h"
 #include "base/x86.h"
 #include "recorder/event.h"
 #include "replay/gdb_text.h"

@@ -5,7 +5,6 @@
 
 #include "base/now.h"
 #include "mmu/digest.h"
-#include "recorder/recorder.h"
 #include "recorder/streams.h"
 #include "replay/player_inside.h"
 #include "vmm/cr4.h"
@@ -165,7 +164,7 @@ static void lost(struct player *p, const struct landmark *l, enum divergence_kin
     if (code)
         memcpy(d->code_here, code, l->code_len);
     if (exit)
-        sync_point_of(&p->cpu->vcpu, exit, (uint8_t)p->outputs, &d->got);
+        d->got = vcpu_sync_point(&p->cpu->vcpu, exit, (uint8_t)p->outputs);
 }
 
 int player_land(struct player *p, const struct landmark *landmark, struct err *e)
@@ -328,13 +327,13 @@ int player_check(struct player *p, const struct vcpu_exit *exit, struct err *e)
     if (!sync_decode(&c, &cpu->last_sync, &expected))
         return player_bad(p, e, "a sync point makes no sense");
     stream_skip(in, available - cursor_left(&c));
-    if (exit_is_output(exit))
+    if (exit_is_output(exit->kind))
         p->outputs =
             output_fold(p->outputs, exit->at, exit->data, (size_t)exit->size * exit->count);
     /* A page fault comes between any two instructions, as a forced point does. */
     if (exit->kind == EXIT_FAULT && expected.kind == EXIT_FAULT)
         fingerprint_undefined_flags(&cpu->vcpu, expected.regs[REGISTER_RFLAGS]);
-    sync_point_of(&cpu->vcpu, exit, (uint8_t)p->outputs, &got);
+    got = vcpu_sync_point(&cpu->vcpu, exit, (uint8_t)p->outputs);
     clock_sync(&cpu->clock);
     p->at_sync = true;
     p->ordinal++;

@@ -11,6 +11,7 @@
 #include "replay/chunk_source.h"
 #include "replay/landings.h"
 #include "replay/reader.h"
+#include "replay/snapshots.h"
 #include "replay/stream_reader.h"
 #include "vmm/breakpoint.h"
 #include "vmm/clock.h"
@@ -161,6 +162,9 @@ int player_finish_exit(struct player *p, struct err *e);
 /* Take down the state but for memory (recorder/snapshot.h), and bring it back. */
 int player_mark(struct player *p, struct player_mark *mark, struct err *e);
 int player_restore(struct player *p, const struct player_mark *mark, struct err *e);
+/* Bring a replay to a snapshot from its beginning (player_open()), the only place whose memory it
+ * fits to. */
+int player_enter(struct player *p, const struct snapshot_entry *entry, struct err *e);
 /* What landing on forced points has cost so far, on all CPUs. */
 struct landing_stats player_landing_stats(const struct player *p);
 /* Of the CPU that runs there. */

@@ -14,7 +14,10 @@ static int mark_cpu(struct player_cpu *cpu, struct cpu_mark *mark, struct err *e
     mark->window = vcpu->run->request_interrupt_window;
     mark->last_sync = cpu->last_sync;
     mark->branches = cpu->clock.branches;
-    return vcpu_complete(vcpu, e) < 0 || mark_get_vcpu(vcpu, mark, e) < 0 ? -1 : 0;
+    return vcpu_complete(vcpu, e) < 0 || vcpu_state_get(vcpu, &mark->state, e) < 0 ||
+                   vcpu_pending_get(vcpu, &mark->pending, e) < 0
+               ? -1
+               : 0;
 }
 
 int player_mark(struct player *p, struct player_mark *mark, struct err *e)
@@ -84,4 +87,38 @@ int player_restore(struct player *p, const struct player_mark *mark, struct err 
     p->status = PLAYER_RUNNING;
     p->interrupted = false;
     return 0;
+}
+
+static int load_pages(struct player *p, const struct snapshot *s, struct err *e)
+{
+    struct page_chunk *list = calloc(s->pages + 1, sizeof *list);
+    size_t count = 0;
+
+    if (!list)
+        return err_set(e, STATUS_ERROR, "out of memory");
+    for (size_t i = 0; i < s->run_count; i++) {
+        const struct page_run *run = &s->runs[i];
+        for (uint32_t n = 0; n < run->count; n++)
+            list[count++] = (struct page_chunk){run->page + n, run->chunk + (run->same ? 0 : n)};
+    }
+    int rc = chunk_read_pages(p->chunks, list, count, p->vm.memory.host, e);
+    free(list);
+    return rc;
+}
+
+int player_enter(struct player *p, const struct snapshot_entry *entry, struct err *e)
+{
+    struct snapshot s;
+    int rc = snapshot_read(p->recording, entry, p->vm.memory.size / PAGE_BYTES, &s, e);
+
+    assert(p->ordinal == 0 && !p->vm.memory.marked);
+    if (rc == 0)
+        rc = load_pages(p, &s, e);
+    if (rc == 0 && player_restore(p, &s.mark, e) < 0) {
+        const struct err cause = *e;
+        rc = err_set(e, STATUS_BAD_RECORDING, "%s: its snapshot '%s' makes no sense: %s",
+                     recording_path(p->recording), entry->name, cause.text);
+    }
+    snapshot_free(&s);
+    return rc;
 }

@@ -85,21 +85,21 @@ static int put(struct snapshot_adder *a, const struct snapshot *s, struct snapsh
     return snapshot_list_add(&a->list, made, e);
 }
 
-static int take(struct snapshot_adder *a, struct player *p, const struct live_state *live,
+static int take(struct snapshot_adder *a, struct player *p, const struct snapshot_live *live,
                 struct snapshot *s, struct err *e)
 {
     const uint64_t before = chunks_stored(a->chunks);
 
     /* The mark first: it completes the instruction. */
     if (player_mark(p, &s->mark, e) < 0 || take_pages(a, p, s, e) < 0 ||
-        (live && live_state_take(live, a->chunks, &s->live, e) < 0))
+        (live && live->take(live, a->chunks, &s->live, e) < 0))
         return -1;
     s->new_chunks = chunks_stored(a->chunks) - before;
     return 0;
 }
 
 int snapshot_adder_put(struct snapshot_adder *a, struct player *p, const char *name,
-                       const struct live_state *live, struct snapshot_entry *made, struct err *e)
+                       const struct snapshot_live *live, struct snapshot_entry *made, struct err *e)
 {
     struct snapshot s = {0};
 

@@ -2,9 +2,8 @@
 #define REPLAY_SNAPSHOT_ADDER_H
 
 #include "recorder/chunks.h"
-#include "recorder/live_state.h"
 #include "recorder/writer.h"
-#include "replay/snapshots.h"
+#include "replay/player.h"
 
 /*
  * Puts snapshots of a replay into a recording that is finished. Until snapshot_adder_finish() the
@@ -19,13 +18,21 @@ struct snapshot_adder {
     size_t added;
 };
 
+/* What a snapshot holds for who goes live from there, of which a replay knows nothing: appended to
+ * *out, and what is on a disk as chunks. */
+struct snapshot_live {
+    int (*take)(const struct snapshot_live *live, struct chunk_store *chunks, struct bytes *out,
+                struct err *e);
+};
+
 int snapshot_adder_open(struct snapshot_adder *a, const char *path, struct err *e);
 
 /* A snapshot where the replay stands, which is a sync point but the 0th, before the events there.
  * name: what it is called, NULL: a number. live: NULL when there is nothing that follows the
  * replay. *made is what `info` says of it. */
 int snapshot_adder_put(struct snapshot_adder *a, struct player *p, const char *name,
-                       const struct live_state *live, struct snapshot_entry *made, struct err *e);
+                       const struct snapshot_live *live, struct snapshot_entry *made,
+                       struct err *e);
 
 /* The end, whatever they return. */
 int snapshot_adder_finish(struct snapshot_adder *a, struct err *e);

@@ -6,7 +6,6 @@
 
 #include "base/err.h"
 #include "recorder/snapshot.h"
-#include "replay/player.h"
 #include "replay/reader.h"
 
 /* The snapshots of a recording: finding them, beginning a replay at one. */
@@ -56,10 +55,6 @@ uint64_t snapshot_entry_bytes(const struct snapshot_entry *entry);
 /* The whole of a snapshot (the caller frees it), of a machine with so many pages of RAM. */
 int snapshot_read(const struct recording *r, const struct snapshot_entry *entry, uint64_t pages,
                   struct snapshot *s, struct err *e);
-
-/* Bring a replay to a snapshot from its beginning (player_open()), the only place whose memory it
- * fits to. */
-int snapshot_enter(struct player *p, const struct snapshot_entry *entry, struct err *e);
 
 /* How many sync points a recording has, which is the last one's number. */
 int recording_last_sync(const struct recording *r, uint64_t *ordinal, struct err *e);

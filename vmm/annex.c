@@ -77,16 +77,40 @@ static bool map_region(struct annex *annex)
     return annex->region != MAP_FAILED && annex->kvms != MAP_FAILED;
 }
 
+static void annex_free(struct vm_part *part)
+{
+    struct annex *annex = (struct annex *)part;
+
+    if (annex->region != MAP_FAILED)
+        munmap(annex->region, REGION_BYTES);
+    if (annex->kvms != MAP_FAILED)
+        munmap(annex->kvms, REGION_BYTES);
+    free(annex);
+}
+
+/* The guest may have tried to get at the closed annex, which is elsewhere then: what it did comes
+ * out as MMIO when it runs again. */
+static bool annex_make_way(struct vm *vm)
+{
+    struct annex *annex = vm->annex;
+
+    if (!annex->gpa || annex->guest_root)
+        return false;
+    move(vm, annex);
+    return true;
+}
+
 static struct annex *make(struct vm *vm)
 {
     struct annex *annex = calloc(1, sizeof *annex);
 
     if (!annex)
         return NULL;
+    annex->part = (struct vm_part){.free = annex_free, .make_way = annex_make_way};
     annex->region = annex->kvms = MAP_FAILED;
     annex->gpa = PLACE_FIRST;
     if (!map_region(annex) || !set_slot(vm, annex, REGION_BYTES)) {
-        annex_free(annex);
+        annex_free(&annex->part);
         return NULL;
     }
     annex->pages = annex->region + TABLE_BYTES;
@@ -95,30 +119,12 @@ static struct annex *make(struct vm *vm)
 
 struct annex *annex_of(struct vm *vm)
 {
-    if (!vm->annex)
+    if (!vm->annex) {
         vm->annex = make(vm);
+        if (vm->annex)
+            vm_attach(vm, &vm->annex->part);
+    }
     return vm->annex && vm->annex->gpa ? vm->annex : NULL;
-}
-
-void annex_free(struct annex *annex)
-{
-    if (!annex)
-        return;
-    if (annex->region != MAP_FAILED)
-        munmap(annex->region, REGION_BYTES);
-    if (annex->kvms != MAP_FAILED)
-        munmap(annex->kvms, REGION_BYTES);
-    free(annex);
-}
-
-bool annex_make_way(struct vm *vm)
-{
-    struct annex *annex = vm->annex;
-
-    if (!annex || !annex->gpa || annex->guest_root)
-        return false;
-    move(vm, annex);
-    return true;
 }
 
 bool annex_ready(struct vm *vm, uint64_t cr3)

@@ -28,9 +28,10 @@
 #define ANNEX_HANDLER_WORDS 16384u
 
 struct annex {
-    uint64_t gpa;    /* where it lies; 0: nowhere, the guest has been at each place */
-    uint8_t *region; /* page tables, then the pages */
-    uint8_t *kvms;   /* the same, as KVM has them: while it is open */
+    struct vm_part part; /* its first member */
+    uint64_t gpa;        /* where it lies; 0: nowhere, the guest has been at each place */
+    uint8_t *region;     /* page tables, then the pages */
+    uint8_t *kvms;       /* the same, as KVM has them: while it is open */
     uint8_t *pages;
     const uint64_t *guest_root; /* while open */
     uint64_t base;              /* the same: where it is mapped */
@@ -45,10 +46,6 @@ struct annex {
 /* The VM's annex, made when first asked for; NULL when KVM has no room for it, or no place is left.
  */
 struct annex *annex_of(struct vm *vm);
-void annex_free(struct annex *annex);
-/* KVM_RUN failed because memory is not there (EFAULT): whether the guest has tried to get at the
- * closed annex, which is elsewhere then. What it did comes out as MMIO when it runs again. */
-bool annex_make_way(struct vm *vm);
 
 /* To be called before each annex_open(), with the page tables that are loaded: if they lead to it,
  * it moves. False when there is no annex. */

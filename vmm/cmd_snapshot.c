@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "recorder/live_state.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "replay/divergence.h"
@@ -224,7 +225,7 @@ static int begin(struct following *f, struct player *p, const struct snapshot_op
     if (snapshot_list_load(&list, p->recording, e) < 0)
         return -1;
     const struct snapshot_entry *from = snapshot_list_live_before(&list, o->at);
-    int rc = from ? snapshot_enter(p, from, e) : 0;
+    int rc = from ? player_enter(p, from, e) : 0;
     if (rc == 0 && shadow_open(f->shadow, p, f->disk, f->code.kexec_hook, from, e) < 0)
         rc = go_without(f, o, e);
     snapshot_list_free(&list);
@@ -254,17 +255,31 @@ static int play(struct following *f, struct player *p, uint64_t at,
     return rc;
 }
 
+struct live_part {
+    struct snapshot_live ops; /* its first member */
+    struct live_state state;
+};
+
+static int take_live(const struct snapshot_live *live, struct chunk_store *chunks,
+                     struct bytes *out, struct err *e)
+{
+    return live_state_take(&((const struct live_part *)live)->state, chunks, out, e);
+}
+
 static int take(struct snapshot_adder *a, struct player *p, struct following *f,
                 const struct snapshot_options *o, struct snapshot_entry *made, struct err *e)
 {
     struct bytes devices = {0}, access = {0};
-    const struct live_state live = {.devices = &devices, .access = &access, .disk = f->map};
+    const struct live_part live = {
+        .ops.take = take_live,
+        .state = {.devices = &devices, .access = &access, .disk = f->map},
+    };
 
     if (f->shadow) {
         shadow_save(f->shadow, &devices);
         shadow_save_access(f->shadow, &access);
     }
-    int rc = snapshot_adder_put(a, p, o->name, f->shadow ? &live : NULL, made, e);
+    int rc = snapshot_adder_put(a, p, o->name, f->shadow ? &live.ops : NULL, made, e);
     bytes_free(&devices);
     bytes_free(&access);
     return rc;

@@ -198,7 +198,7 @@ static int begin(struct live *l, struct player *p, struct shadow *s, struct err 
 {
     const struct snapshot_entry *from = l->begin.live ? &l->begin : NULL;
 
-    if (from && snapshot_enter(p, from, e) < 0)
+    if (from && player_enter(p, from, e) < 0)
         return -1;
     struct kernel_code code;
     description_kernel_code(l->description, &code);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "recorder/streams.h"
 #include "base/x86.h"
 #include "devices/acpi.h"
 #include "recorder/symbols.h"

@@ -5,20 +5,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-const uint32_t msr_state_list[] = {
-    0x174,      0x175,      0x176,      0x277,      /* SYSENTER_CS/ESP/EIP, PAT */
-    0xc0000081, 0xc0000082, 0xc0000083, 0xc0000084, /* STAR, LSTAR, CSTAR, SFMASK */
-    0xc0000100, 0xc0000101, 0xc0000102,             /* FS_BASE, GS_BASE, KERNEL_GS_BASE */
-};
-const unsigned msr_state_count = sizeof msr_state_list / sizeof *msr_state_list;
-
-uint64_t msr_state_mask(unsigned index)
-{
-    const uint32_t msr = msr_state_list[index];
-
-    return msr == 0x175 || msr == 0x176 ? UINT32_MAX : UINT64_MAX;
-}
-
 int msr_filter_install(int vm_fd, struct err *e)
 {
     struct kvm_enable_cap cap = {

@@ -22,11 +22,4 @@ bool msr_model_read(uint32_t index, uint64_t *value);
 /* Whether a write to an MSR that exits is accepted (and ignored). */
 bool msr_model_write(uint32_t index, uint64_t value);
 
-/* The MSRs that make up CPU state besides EFER (which is in struct kvm_sregs). */
-extern const uint32_t msr_state_list[];
-extern const unsigned msr_state_count;
-/* The bits of one of them that every host keeps: KVM on AMD takes 32 bits of SYSENTER_ESP and EIP,
- * which 64-bit code cannot use there anyway, while the guest itself can write 64. */
-uint64_t msr_state_mask(unsigned index);
-
 #endif

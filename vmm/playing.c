@@ -106,7 +106,7 @@ int playing_begin(struct player *p, const char *name, uint64_t until, struct err
     if (!from && name[0])
         rc = -1;
     else if (from)
-        rc = snapshot_enter(p, from, e);
+        rc = player_enter(p, from, e);
     snapshot_list_free(&list);
     return rc;
 }

@@ -14,6 +14,11 @@
 
 _Static_assert(ANNEX_TRACE + TRACE_BYTES <= ANNEX_BYTES, "the trace fits in the annex");
 
+static void trace_free(struct vm_part *part)
+{
+    free(part);
+}
+
 static struct trace *trace_of(struct vm *vm)
 {
     struct annex *annex = annex_of(vm);
@@ -29,13 +34,10 @@ static struct trace *trace_of(struct vm *vm)
     t->words = (uint64_t *)(pages + TRACE_WORDS_OFFSET);
     t->table = (uint32_t *)(pages + TRACE_TABLE_OFFSET);
     t->code = pages + TRACE_CODE_OFFSET;
+    t->part = (struct vm_part){.free = trace_free};
     vm->trace = t;
+    vm_attach(vm, &t->part);
     return t;
-}
-
-void trace_free(struct trace *t)
-{
-    free(t);
 }
 
 /* ---- ways into the kernel ---- */

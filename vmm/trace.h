@@ -84,6 +84,5 @@ void trace_stop(struct vcpu *vcpu);
 bool trace_hides(const struct vm *vm, uint64_t gpa, const uint8_t *from, uint8_t page[PAGE_BYTES]);
 
 /* Free what is kept for a VM; NULL is fine. */
-void trace_free(struct trace *trace);
 
 #endif

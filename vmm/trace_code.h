@@ -102,6 +102,7 @@ struct trace_jump {
 };
 
 struct trace {
+    struct vm_part part; /* its first member */
     /* what it is a trace of; another one needs other code */
     uint64_t site, base, cr3; /* cr3: of user code only, else 0 */
     unsigned cpl;

@@ -11,7 +11,6 @@
 #include "base/hidden_ports.h"
 #include "base/x86.h"
 #include "mmu/walk.h"
-#include "vmm/annex.h"
 #include "vmm/cpuid.h"
 #include "vmm/cr4.h"
 #include "vmm/ownership.h"
@@ -139,7 +138,7 @@ static int run_kvm(const struct vcpu *vcpu)
 
     do
         rc = ioctl(vcpu->fd, KVM_RUN, 0);
-    while (rc < 0 && errno == EFAULT && annex_make_way(vcpu->vm));
+    while (rc < 0 && errno == EFAULT && vm_make_way(vcpu->vm));
     return rc;
 }
 
@@ -583,6 +582,22 @@ size_t vcpu_read(struct vcpu *vcpu, uint64_t va, void *data, size_t len)
 
     vcpu_get_sregs(vcpu, &sregs);
     return walk_read(&vcpu->vm->memory, sregs.cr3, va, data, len);
+}
+
+struct sync_point vcpu_sync_point(const struct vcpu *vcpu, const struct vcpu_exit *exit,
+                                  uint8_t output)
+{
+    struct sync_point sync = {
+        .kind = exit->kind,
+        .size = (uint8_t)exit->size,
+        .output = output,
+        .count = exit->count,
+        .at = exit->at,
+    };
+
+    memcpy(sync.regs, vcpu->regs, sizeof sync.regs);
+    sync.regs[REGISTER_RFLAGS] &= ~RFLAGS_RF;
+    return sync;
 }
 
 unsigned vcpu_cpl(struct vcpu *vcpu)

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "recorder/exits.h"
+#include "recorder/event.h"
 #include "vmm/vm.h"
 
 /*
@@ -119,6 +119,10 @@ uint64_t linear_rip(uint64_t rip, const struct kvm_segment *cs);
 /* Read guest memory at a virtual address under the vCPU's current page tables; returns how many
  * bytes could be read. */
 size_t vcpu_read(struct vcpu *vcpu, uint64_t va, void *data, size_t len);
+/* The sync point that an exit is, with RF masked (it depends on how the VMM got here). output: the
+ * low byte of the running digest of everything the guest has put out. */
+struct sync_point vcpu_sync_point(const struct vcpu *vcpu, const struct vcpu_exit *exit,
+                                  uint8_t output);
 /* Current privilege level of the last exit, 0 or 3. */
 unsigned vcpu_cpl(struct vcpu *vcpu);
 

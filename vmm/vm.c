@@ -11,10 +11,7 @@
 #include <unistd.h>
 
 #include "vmm/msr.h"
-#include "vmm/annex.h"
 #include "vmm/ownership.h"
-#include "vmm/trace.h"
-#include "vmm/written.h"
 
 int kvm_open(struct err *e)
 {
@@ -264,15 +261,30 @@ int vm_create(struct vm *vm, uint64_t memory_size, struct err *e)
     return vm_create_around(vm, &memory, e);
 }
 
+void vm_attach(struct vm *vm, struct vm_part *part)
+{
+    part->next = vm->parts;
+    vm->parts = part;
+}
+
+bool vm_make_way(struct vm *vm)
+{
+    for (struct vm_part *part = vm->parts; part; part = part->next)
+        if (part->make_way && part->make_way(vm))
+            return true;
+    return false;
+}
+
 void vm_destroy(struct vm *vm)
 {
     if (vm->fd >= 0)
         close(vm->fd);
     if (vm->kvm_fd >= 0)
         close(vm->kvm_fd);
-    written_free(vm->written);
-    trace_free(vm->trace);
-    annex_free(vm->annex);
+    for (struct vm_part *part = vm->parts, *next; part; part = next) {
+        next = part->next;
+        part->free(part);
+    }
     if (vm->memory.host && !vm->whole)
         guest_memory_destroy(&vm->memory);
     *vm = (struct vm){.kvm_fd = -1, .fd = -1, .memory.fd = -1};

@@ -11,6 +11,16 @@
 
 struct vcpu;
 struct ownership;
+struct vm;
+
+/* What others have attached to a VM: it ends with it. */
+struct vm_part {
+    struct vm_part *next;
+    void (*free)(struct vm_part *part);
+    /* KVM_RUN failed because memory is not there (EFAULT): whether it can be tried again, the part
+     * having made way for the guest. NULL: no. */
+    bool (*make_way)(struct vm *vm);
+};
 
 /*
  * One KVM virtual machine on stock KVM, configured so that nothing reaches the guest behind our
@@ -33,6 +43,7 @@ struct vm {
     unsigned stretches;
     bool logs_writes;
     bool reads_writes;       /* vm_read_writes() works */
+    struct vm_part *parts;   /* attached to it: */
     struct annex *annex;     /* vmm/annex.h; NULL until it is needed */
     struct trace *trace;     /* vmm/trace.h; the same */
     struct written *written; /* vmm/written.h; NULL: nobody wants to know */
@@ -75,6 +86,10 @@ static inline size_t vm_bitmap_words(const struct vm *vm)
 {
     return bitmap_words(vm->memory.size / PAGE_BYTES);
 }
+/* Attach a part, which vm_destroy() frees: those attached last first. */
+void vm_attach(struct vm *vm, struct vm_part *part);
+/* KVM_RUN failed with EFAULT: whether it is worth another try. */
+bool vm_make_way(struct vm *vm);
 void vm_destroy(struct vm *vm);
 
 #endif

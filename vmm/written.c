@@ -28,9 +28,10 @@ struct look {
 };
 
 struct written {
-    uint64_t *bitmap; /* for reading the log */
-    uint64_t *also;   /* pages that belong to it: written_also() */
-    unsigned first;   /* pages in it at the first forced point after it was begun anew; 0: none */
+    struct vm_part part; /* its first member */
+    uint64_t *bitmap;    /* for reading the log */
+    uint64_t *also;      /* pages that belong to it: written_also() */
+    unsigned first; /* pages in it at the first forced point after it was begun anew; 0: none */
     uint64_t forget_ns;
     unsigned roots;
     uint64_t root[ROOTS]; /* of the last landmarks, the latest first */
@@ -48,6 +49,21 @@ struct written {
     } found[WRITTEN_CHANGED];
     unsigned next_found;
 };
+
+static void written_free(struct vm_part *part)
+{
+    struct written *w = (struct written *)part;
+
+    free(w->bitmap);
+    free(w->also);
+    free(w->now->copy);
+    free(w->before->copy);
+    free(w->all);
+    free(w->like_table);
+    free(w->is_table);
+    bytes_free(&w->list);
+    free(w);
+}
 
 int written_follow(struct vm *vm, struct err *e)
 {
@@ -67,31 +83,19 @@ int written_follow(struct vm *vm, struct err *e)
     }
     if (!w || !w->bitmap || !w->also || !w->now->copy || !w->before->copy || !w->all ||
         !w->like_table || !w->is_table) {
-        written_free(w);
+        if (w)
+            written_free(&w->part);
         return err_set(e, STATUS_ERROR, "out of memory");
     }
+    w->part = (struct vm_part){.free = written_free};
     vm->written = w;
+    vm_attach(vm, &w->part);
     return vm_log_writes(vm, true, e);
 }
 
 bool written_is_wanted(const struct vm *vm)
 {
     return vm->written || !vm->reads_writes;
-}
-
-void written_free(struct written *w)
-{
-    if (!w)
-        return;
-    free(w->bitmap);
-    free(w->also);
-    free(w->now->copy);
-    free(w->before->copy);
-    free(w->all);
-    free(w->like_table);
-    free(w->is_table);
-    bytes_free(&w->list);
-    free(w);
 }
 
 /* Begin the log anew, for nobody else loses what is in it. */

@@ -23,7 +23,6 @@ int written_follow(struct vm *vm, struct err *e);
 /* Whether landmarks need that: false where it could be had and nobody follows, nothing being
  * recorded. */
 bool written_is_wanted(const struct vm *vm);
-void written_free(struct written *w);
 
 /* Those since the last sync point of the vCPU, which stands, as a landmark with this CR3 has them:
  * good until the next one. False, and none, where there are more than LANDMARK_PAGES, or

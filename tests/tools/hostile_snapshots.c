@@ -12,6 +12,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "replay/player.h"
 #include "base/file.h"
 #include "recorder/writer.h"
 #include "replay/snapshots.h"
@@ -119,7 +120,7 @@ static enum outcome play(struct recording *r, bool with_devices)
         die(e.text);
     enum outcome outcome = NO_STATE;
     const struct snapshot_entry *last = &list.at[list.count - 1];
-    if (snapshot_enter(&player, last, &e) == 0 && (!with_devices || follow(last, &e))) {
+    if (player_enter(&player, last, &e) == 0 && (!with_devices || follow(last, &e))) {
         set_alarm(US_MAX);
         if (player_run(&player, player.ordinal + SYNCS_MAX, &e) < 0)
             outcome = FAILED;

@@ -1,4 +1,5 @@
 /* Snapshots in a recording (recorder/snapshot.h, replay/snapshots.h). */
+#include "vmm/vcpu.h"
 #include "recording_content.h"
 
 #include "recorder/chunks.h"
