@@ -17,11 +17,11 @@ static const struct breakpoint_means *const means_table[] = {
     &breakpoint_step,
 };
 
-void breakpoints_probe(void)
+void breakpoints_probe(struct vm *vm)
 {
     for (unsigned i = 0; i < sizeof means_table / sizeof *means_table; i++)
         for (unsigned cpl = 0; cpl <= 3; cpl += 3)
-            means_table[i]->works(cpl);
+            means_table[i]->works(vm, cpl);
 }
 
 void breakpoints_init(struct breakpoints *set, struct vcpu *vcpu, const struct gp_hook *hook)
@@ -39,7 +39,8 @@ int breakpoints_add(struct breakpoints *set, struct breakpoint *b, struct err *e
     }
     for (unsigned i = 0; i < sizeof means_table / sizeof *means_table && !b->means; i++) {
         const struct breakpoint_means *means = means_table[i];
-        if ((!set->only || set->only == means) && means->works(b->cpl) && means->has_room(set, b))
+        if ((!set->only || set->only == means) && means->works(set->vcpu->vm, b->cpl) &&
+            means->has_room(set, b))
             b->means = means;
     }
     if (!b->means)

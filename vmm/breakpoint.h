@@ -29,7 +29,7 @@ struct breakpoints;
 struct breakpoint_means {
     const char *name;
     /* Whether this host has it for code at this CPL; looked up once. */
-    bool (*works)(unsigned cpl);
+    bool (*works)(struct vm *vm, unsigned cpl);
     bool (*has_room)(const struct breakpoints *set, const struct breakpoint *b);
     /* Put it in place and take it away, around each run of the vCPU. */
     void (*arm)(struct breakpoints *set, struct breakpoint *b);
@@ -138,7 +138,7 @@ enum breakpoint_stop {
 };
 
 /* Find out which means this host has, in a child process: best before there are threads. */
-void breakpoints_probe(void);
+void breakpoints_probe(struct vm *vm);
 
 void breakpoints_init(struct breakpoints *set, struct vcpu *vcpu, const struct gp_hook *hook);
 

@@ -3,11 +3,12 @@
 
 #include "mmu/walk.h"
 #include "vmm/breakpoint.h"
-#include "vmm/doctor.h"
+#include "vmm/debug_registers.h"
 #include "vmm/insn.h"
 
-static bool always(unsigned cpl)
+static bool always(struct vm *vm, unsigned cpl)
 {
+    (void)vm;
     (void)cpl;
     return true;
 }
@@ -20,24 +21,6 @@ static bool any_has_room(const struct breakpoints *set, const struct breakpoint 
 }
 
 /* ---- register ---- */
-
-/* Of doctor's probes of them, which run a micro-guest each. */
-#define PROBE_MS 1000
-
-static bool registers_work(unsigned cpl)
-{
-    static enum { UNKNOWN, NO, YES } answers[2];
-    struct probe_outcome o;
-
-    /* A KVM that lacks them at CPL0 is not relied on at CPL3. */
-    if (cpl == 3 && !registers_work(0))
-        return false;
-    if (answers[cpl == 3] == UNKNOWN) {
-        doctor_run_isolated(cpl ? probe_register_cpl3 : probe_register_cpl0, PROBE_MS, &o);
-        answers[cpl == 3] = o.result == PROBE_OK ? YES : NO;
-    }
-    return answers[cpl == 3] == YES;
-}
 
 static bool register_has_room(const struct breakpoints *set, const struct breakpoint *b)
 {
@@ -72,7 +55,7 @@ static bool register_is_hit(const struct breakpoints *set, const struct breakpoi
 
 const struct breakpoint_means breakpoint_register = {
     .name = "register",
-    .works = registers_work,
+    .works = debug_registers_work,
     .has_room = register_has_room,
     .arm = register_arm,
     .disarm = register_disarm,

@@ -445,9 +445,8 @@ static enum clock_choice choose(struct clock *c, const struct clock_host *host,
 
 static int open_clock(struct clock *c, struct err *e)
 {
-    (void)c;
     (void)e;
-    breakpoints_probe();
+    breakpoints_probe(c->vcpu->vm);
     return 0;
 }
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "vmm/command.h"
-#include "vmm/doctor.h"
+#include "vmm/doctor_report.h"
 
 /* What one probe may take. Inside the emulated host everything is some 20 times slower. */
 #define LIMIT_MS        1000
@@ -50,7 +50,7 @@ static size_t run_all(struct probe_finding findings[PROBES_MAX], unsigned limit_
     for (unsigned i = 0; i < sizeof groups / sizeof *groups; i++) {
         for (const struct probe *p = groups[i]; p->name && count < PROBES_MAX; p++) {
             findings[count].probe = p;
-            doctor_run_isolated(p->run, limit_ms, &findings[count].outcome);
+            isolated_run(p->run, limit_ms, &findings[count].outcome);
             count++;
         }
     }
@@ -84,7 +84,7 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
     /* Otherwise the question is about this very machine, whatever `run` would choose. */
     if (inv->host == HOST_EMULATED && host_redirect(inv, &needs, &status, e))
         return status;
-    doctor_look_at_host(inv, &report.host);
+    host_look(inv, &report.host);
     if (report.host.inside)
         stay_on_one_cpu();
     report.count = run_all(findings, report.host.inside ? LIMIT_INSIDE_MS : LIMIT_MS);

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "replay/divergence.h"
-#include "replay/gdb_listen.h"
+#include "vmm/gdb_listen.h"
 #include "replay/gdb_server.h"
 #include "replay/gdb_timeline.h"
 #include "replay/player.h"

@@ -1,7 +1,9 @@
 /*
  * Probes: single steps and each kind of breakpoint.
  */
-#include "vmm/doctor_guest.h"
+#include "vmm/debug_registers.h"
+#include "vmm/doctor.h"
+#include "vmm/micro_guest.h"
 
 GUEST_CODE(micro_nops, "nop\n"
                        "nop\n"
@@ -40,40 +42,14 @@ static void probe_step_cpl3(struct probe_outcome *o)
     step(3, o);
 }
 
-static void breakpoint(const uint8_t *code, size_t length, unsigned cpl, uint32_t control,
-                       uint64_t address, struct probe_outcome *o)
-{
-    struct micro_guest g;
-
-    if (!micro_guest_start(&g, code, length, cpl, o) ||
-        !micro_guest_debug(&g, control, address, o) || !micro_guest_expect(&g, EXIT_STEP, 0, o))
-        return;
-    uint64_t pc = g.vcpu.run->debug.arch.pc;
-    if (pc == address)
-        probe_says(o, PROBE_OK, "stops there");
-    else
-        probe_says(o, PROBE_BROKEN, "it stopped at rip %#llx and not %#llx", (unsigned long long)pc,
-                   (unsigned long long)address);
-}
-
-void probe_register_cpl0(struct probe_outcome *o)
-{
-    breakpoint(PROGRAM(micro_nops), 0, KVM_GUESTDBG_USE_HW_BP, MICRO_CODE + 2, o);
-}
-
-void probe_register_cpl3(struct probe_outcome *o)
-{
-    breakpoint(PROGRAM(micro_nops), 3, KVM_GUESTDBG_USE_HW_BP, MICRO_CODE + 2, o);
-}
-
 static void probe_int3_cpl0(struct probe_outcome *o)
 {
-    breakpoint(PROGRAM(micro_int3), 0, KVM_GUESTDBG_USE_SW_BP, MICRO_CODE + 1, o);
+    micro_guest_breakpoint(PROGRAM(micro_int3), 0, KVM_GUESTDBG_USE_SW_BP, MICRO_CODE + 1, o);
 }
 
 static void probe_int3_cpl3(struct probe_outcome *o)
 {
-    breakpoint(PROGRAM(micro_int3), 3, KVM_GUESTDBG_USE_SW_BP, MICRO_CODE + 1, o);
+    micro_guest_breakpoint(PROGRAM(micro_int3), 3, KVM_GUESTDBG_USE_SW_BP, MICRO_CODE + 1, o);
 }
 
 static void probe_patched_hlt(struct probe_outcome *o)

@@ -6,8 +6,9 @@
 #include <sys/time.h>
 #include <time.h>
 
+#include "vmm/doctor.h"
 #include "base/x86.h"
-#include "vmm/doctor_guest.h"
+#include "vmm/micro_guest.h"
 
 GUEST_CODE(micro_sse, "movdqa 0x800000, %xmm0\n"
                       "paddq %xmm0, %xmm0\n"

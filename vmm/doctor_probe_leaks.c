@@ -2,8 +2,9 @@
  * Probes: the instructions that would carry host state into the guest. Which of them can be made to
  * exit or to fault, and which give a value although the ditto-v1 CPU does not have them?
  */
+#include "vmm/doctor.h"
 #include "base/x86.h"
-#include "vmm/doctor_guest.h"
+#include "vmm/micro_guest.h"
 #include "vmm/msr.h"
 
 GUEST_CODE(micro_rdmsr, "mov $0x10, %ecx\n"

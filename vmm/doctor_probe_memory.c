@@ -12,7 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "vmm/doctor_guest.h"
+#include "vmm/doctor.h"
+#include "vmm/micro_guest.h"
 #include "vmm/views.h"
 
 GUEST_CODE(micro_read, "mov 0x800000, %rax\n" GUEST_DONE);

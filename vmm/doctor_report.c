@@ -1,8 +1,8 @@
+#include "vmm/doctor_report.h"
+
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "vmm/doctor.h"
 
 const char *probe_result_name(enum probe_result result)
 {
@@ -20,12 +20,12 @@ static const struct probe_finding *first_failed(const struct doctor_report *r)
 }
 
 /* What `--host auto` takes on this machine; the rule is host_redirect()'s. */
-static enum host_choice automatic(const struct doctor_host *h)
+static enum host_choice automatic(const struct host_facts *h)
 {
     return h->inside || (h->virtualizes && h->device) ? HOST_NATIVE : HOST_EMULATED;
 }
 
-static const char *verdict_on_working_kvm(const struct doctor_host *h)
+static const char *verdict_on_working_kvm(const struct host_facts *h)
 {
     if (h->inside)
         return "the emulated KVM host can record and replay";
@@ -41,7 +41,7 @@ static const char *verdict_on_working_kvm(const struct doctor_host *h)
 
 static void verdict_on_broken_kvm(struct doctor_report *r, const struct probe_finding *failed)
 {
-    const struct doctor_host *h = &r->host;
+    const struct host_facts *h = &r->host;
     char what[384];
 
     if (h->inside)
@@ -78,7 +78,7 @@ void doctor_judge(struct doctor_report *r)
 
 void doctor_show_table(const struct doctor_report *r)
 {
-    const struct doctor_host *h = &r->host;
+    const struct host_facts *h = &r->host;
     int widest = 0;
 
     printf("machine        %s, %s, kvm modules:", h->kernel, h->cpu);
@@ -112,7 +112,7 @@ static json_t *text(const char *s)
     return j ? j : json_string("?");
 }
 
-static json_t *host_as_json(const struct doctor_host *h)
+static json_t *host_as_json(const struct host_facts *h)
 {
     json_t *modules = json_array();
 

@@ -1,4 +1,4 @@
-#include "vmm/command.h"
+#include "vmm/host.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "config.h"
-#include "replay/gdb_listen.h"
+#include "vmm/gdb_listen.h"
 #include "replay/reader.h"
 #include "vmm/doctor.h"
 #include "vmm/emulated.h"

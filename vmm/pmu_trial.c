@@ -4,7 +4,7 @@
  */
 #include "vmm/pmu_selftest.h"
 
-#include "vmm/doctor_guest.h"
+#include "vmm/micro_guest.h"
 
 /* Where the host has no PMU this is never reached; where it has one it takes some 10 ms. */
 #define LIMIT_MS 3000
@@ -118,6 +118,6 @@ int pmu_selftest_isolated(struct err *e)
 {
     struct probe_outcome o;
 
-    doctor_run_isolated(pmu_probe, LIMIT_MS, &o);
+    isolated_run(pmu_probe, LIMIT_MS, &o);
     return o.result == PROBE_OK ? 0 : err_set(e, STATUS_ERROR, "%s", o.detail);
 }

@@ -27,6 +27,8 @@ struct vm_part {
  * back: no in-kernel irqchip, PIT, irqfd, ioeventfd or kvmclock (ARCHITECTURE.md, "The boundary"),
  * and every MSR that is not plain CPU state exits to us.
  */
+enum vm_answer { VM_UNKNOWN, VM_NO, VM_YES };
+
 struct vm {
     int kvm_fd, fd;
     long run_size; /* bytes of the mmap'ed struct kvm_run */
@@ -42,11 +44,12 @@ struct vm {
     } stretch[VM_STRETCHES_MAX]; /* of protected pages, ascending; see vm_protect() */
     unsigned stretches;
     bool logs_writes;
-    bool reads_writes;       /* vm_read_writes() works */
-    struct vm_part *parts;   /* attached to it: */
-    struct annex *annex;     /* vmm/annex.h; NULL until it is needed */
-    struct trace *trace;     /* vmm/trace.h; the same */
-    struct written *written; /* vmm/written.h; NULL: nobody wants to know */
+    bool reads_writes;                 /* vm_read_writes() works */
+    enum vm_answer debug_registers[2]; /* debug_registers_work() at CPL0 and CPL3 */
+    struct vm_part *parts;             /* attached to it: */
+    struct annex *annex;               /* vmm/annex.h; NULL until it is needed */
+    struct trace *trace;               /* vmm/trace.h; the same */
+    struct written *written;           /* vmm/written.h; NULL: nobody wants to know */
 };
 
 /* Open /dev/kvm and check its API version. Returns the file descriptor, or -1. */

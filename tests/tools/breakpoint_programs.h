@@ -1,7 +1,7 @@
 #ifndef TESTS_TOOLS_BREAKPOINT_PROGRAMS_H
 #define TESTS_TOOLS_BREAKPOINT_PROGRAMS_H
 
-#include "vmm/doctor_guest.h"
+#include "vmm/micro_guest.h"
 
 /* What tests/tools/breakpoints.c runs, and nobody else: each is there once. */
 

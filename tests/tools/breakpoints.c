@@ -19,7 +19,7 @@
 #include "vmm/breakpoint.h"
 #include "vmm/clock.h"
 #include "vmm/command.h"
-#include "vmm/doctor_guest.h"
+#include "vmm/micro_guest.h"
 #include "vmm/fingerprint.h"
 #include "vmm/stepper.h"
 
@@ -566,7 +566,7 @@ static void test_landing(unsigned cpl)
 
 static void test_means(unsigned cpl, const struct breakpoint_means *means)
 {
-    if (!means->works(cpl)) {
+    if (!means->works(&guest.vm, cpl)) {
         printf("ok %u at CPL%u, by %s # SKIP doctor says that this KVM lacks it\n", ++number, cpl,
                means->name);
         return;

@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include "replay/gdb_listen.h"
+#include "vmm/gdb_listen.h"
 #include "replay/gdb_server.h"
 #include "tests/unit/fake_gdb.h"
 #include "vmm/command.h"

@@ -13,7 +13,7 @@
 #include "tests/tools/process.h"
 #include "tests/tools/random_code.h"
 #include "vmm/command.h"
-#include "vmm/doctor_guest.h"
+#include "vmm/micro_guest.h"
 #include "vmm/stepper.h"
 
 /* Carry to overflow, without TF, IF and IOPL. */

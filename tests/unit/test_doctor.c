@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "vmm/doctor.h"
+#include "vmm/doctor_report.h"
 
 static void probe_fine(struct probe_outcome *o)
 {
@@ -63,7 +63,7 @@ static struct probe_outcome isolated(void (*run)(struct probe_outcome *), unsign
 {
     struct probe_outcome o = {.result = PROBE_RESULTS};
 
-    doctor_run_isolated(run, limit_ms, &o);
+    isolated_run(run, limit_ms, &o);
     return o;
 }
 

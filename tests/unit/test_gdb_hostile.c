@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "replay/gdb_listen.h"
+#include "vmm/gdb_listen.h"
 #include "replay/gdb_packet.h"
 #include "tests/unit/gdb_client.h"
 

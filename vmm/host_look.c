@@ -1,3 +1,5 @@
+#include "vmm/host_look.h"
+
 #include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
@@ -8,7 +10,6 @@
 #include <unistd.h>
 
 #include "config.h"
-#include "vmm/doctor.h"
 #include "vmm/emulated.h"
 
 static int by_name(const void *a, const void *b)
@@ -17,7 +18,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Modules that are compiled into the kernel are listed there too, if they have parameters. */
-static void find_modules(struct doctor_host *h)
+static void find_modules(struct host_facts *h)
 {
     DIR *dir = opendir("/sys/module");
     struct dirent *entry;
@@ -51,13 +52,13 @@ static void cpuinfo_value(const char *key, char *out, size_t size)
         fclose(f);
 }
 
-void doctor_look_at_host(const struct invocation *inv, struct doctor_host *h)
+void host_look(const struct invocation *inv, struct host_facts *h)
 {
     struct utsname u;
     char flags[8192], model[120];
     struct err e = {0};
 
-    *h = (struct doctor_host){.chosen = inv->host};
+    *h = (struct host_facts){.chosen = inv->host};
     if (uname(&u) == 0)
         snprintf(h->kernel, sizeof h->kernel, "%.64s %.90s", u.sysname, u.release);
     cpuinfo_value("model name", model, sizeof model);

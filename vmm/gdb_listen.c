@@ -1,4 +1,4 @@
-#include "replay/gdb_listen.h"
+#include "vmm/gdb_listen.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -17,12 +17,13 @@
 
 #include "base/file.h"
 #include "guest-tools/khost/protocol.h"
-#include "replay/gdb_packet.h"
 #include "vmm/emulated.h"
 
 /* How often a port is looked at for a client: it tells of one by nothing that could be waited for.
  */
 #define PORT_MS 50
+/* How often *quit is looked at. */
+#define QUIT_MS 200
 /* How long the kernel may take to show the port, after the emulated host's start. */
 #define PORT_TRIES 100
 
@@ -179,7 +180,7 @@ static int accept_port(struct gdb_listener *l, const volatile sig_atomic_t *quit
                        l->device, strerror(errno));
     while (!must_quit(quit)) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (poll(&p, 1, GDB_TICK_MS) >= 0 && !(p.revents & POLLHUP)) {
+        if (poll(&p, 1, QUIT_MS) >= 0 && !(p.revents & POLLHUP)) {
             *client = fd;
             return 0;
         }
@@ -194,7 +195,7 @@ static int accept_socket(struct gdb_listener *l, const volatile sig_atomic_t *qu
 {
     while (!must_quit(quit)) {
         struct pollfd p = {.fd = l->fd, .events = POLLIN};
-        if (poll(&p, 1, GDB_TICK_MS) <= 0)
+        if (poll(&p, 1, QUIT_MS) <= 0)
             continue;
         *client = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (*client >= 0)

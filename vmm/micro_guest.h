@@ -1,11 +1,11 @@
-#ifndef VMM_DOCTOR_GUEST_H
-#define VMM_DOCTOR_GUEST_H
+#ifndef VMM_MICRO_GUEST_H
+#define VMM_MICRO_GUEST_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/x86.h"
-#include "vmm/doctor.h"
+#include "vmm/isolated.h"
 #include "vmm/vcpu.h"
 
 /*
@@ -70,6 +70,9 @@ bool micro_guest_set_msr(struct micro_guest *g, uint32_t index, uint64_t value,
 /* KVM_SET_GUEST_DEBUG; address goes into debug register 0 when control has USE_HW_BP. */
 bool micro_guest_debug(struct micro_guest *g, uint32_t control, uint64_t address,
                        struct probe_outcome *o);
+/* A whole trial: whether such a program stops at this breakpoint, of its first instructions. */
+void micro_guest_breakpoint(const uint8_t *code, size_t length, unsigned cpl, uint32_t control,
+                            uint64_t address, struct probe_outcome *o);
 /* In a handler: the RIP that an exception pushed, with or without an error code below it. */
 uint64_t micro_guest_pushed_rip(const struct micro_guest *g, bool error_code);
 

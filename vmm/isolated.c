@@ -1,8 +1,11 @@
-#include <cpuid.h>
+#include "vmm/isolated.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -13,10 +16,6 @@
 #include <unistd.h>
 #include <fcntl.h>
 
-#include "vmm/doctor.h"
-
-#define QUICK_LIMIT_MS   1000
-#define CPUID_HYPERVISOR 0x40000000u
 /* How long a child may take to die of its watchdog, or to go away after SIGKILL or its result. */
 #define GRACE_MS 1000
 
@@ -99,8 +98,7 @@ static bool collect(pid_t child, int *status)
     return false;
 }
 
-void doctor_run_isolated(void (*run)(struct probe_outcome *), unsigned limit_ms,
-                         struct probe_outcome *o)
+void isolated_run(void (*run)(struct probe_outcome *), unsigned limit_ms, struct probe_outcome *o)
 {
     int ends[2], status = 0;
     pid_t parent = getpid();
@@ -135,70 +133,4 @@ void doctor_run_isolated(void (*run)(struct probe_outcome *), unsigned limit_ms,
                    strsignal(WTERMSIG(status)));
     else
         probe_says(o, PROBE_BROKEN, "the probe ended without a result");
-}
-
-/* QEMU's CPU (TCG) says so in the leaf where hypervisors give their names. */
-static bool cpu_is_qemus(void)
-{
-    unsigned name[3] = {0}, max;
-
-    __cpuid(CPUID_HYPERVISOR, max, name[0], name[1], name[2]);
-    return memcmp(name, "TCGTCGTCGTCG", sizeof name) == 0;
-}
-
-const char *doctor_cpu_doubt(void)
-{
-    struct probe_outcome o;
-
-    if (cpu_is_qemus()) {
-        doctor_run_isolated(probe_setcc, QUICK_LIMIT_MS, &o);
-        if (o.result != PROBE_OK)
-            return "this emulated CPU loses the flags of a SETcc whose store faults, which "
-                   "programs do not expect; 'make khost-qemu' builds a QEMU that keeps them";
-    }
-    doctor_run_isolated(probe_x87_pointers, QUICK_LIMIT_MS, &o);
-    return o.result == PROBE_MISSING
-               ? "this CPU loses the x87 unit's instruction and data pointers when it exits, which "
-                 "a program may store (FNSTENV)"
-               : NULL;
-}
-
-const char *doctor_hidden_instructions(void)
-{
-    static const struct {
-        const char *name;
-        void (*probe)(struct probe_outcome *);
-    } hidden[] = {
-        {"RDTSCP", probe_rdtscp},
-        {"RDRAND", probe_rdrand},
-        {"RDSEED", probe_rdseed},
-        {"RDPID", probe_rdpid},
-    };
-    static char names[64];
-    size_t len = 0;
-
-    names[0] = 0;
-    for (unsigned i = 0; i < sizeof hidden / sizeof *hidden; i++) {
-        struct probe_outcome o;
-        doctor_run_isolated(hidden[i].probe, QUICK_LIMIT_MS, &o);
-        if (o.result == PROBE_MISSING)
-            len += (size_t)snprintf(names + len, sizeof names - len, "%s%s", len ? ", " : "",
-                                    hidden[i].name);
-    }
-    return names;
-}
-
-int doctor_quick_check(struct err *e)
-{
-    struct probe_outcome o;
-
-    doctor_run_isolated(probe_real_guest, QUICK_LIMIT_MS, &o);
-    if (o.result == PROBE_OK)
-        return 0;
-    if (o.result == PROBE_MISSING)
-        return err_set(e, STATUS_ERROR, "%s", o.detail);
-    return err_set(e, STATUS_ERROR,
-                   "this /dev/kvm cannot run real guests (SYSCALL from CPL3: %s); give "
-                   "--host emulated, and see 'dittovm doctor'",
-                   o.detail);
 }

@@ -1,5 +1,5 @@
-#ifndef REPLAY_GDB_LISTEN_H
-#define REPLAY_GDB_LISTEN_H
+#ifndef VMM_GDB_LISTEN_H
+#define VMM_GDB_LISTEN_H
 
 #include <signal.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "vmm/doctor_guest.h"
+#include "vmm/micro_guest.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -244,4 +244,20 @@ uint64_t micro_guest_pushed_rip(const struct micro_guest *g, bool error_code)
     if (at)
         memcpy(&rip, at, sizeof rip);
     return rip;
+}
+
+void micro_guest_breakpoint(const uint8_t *code, size_t length, unsigned cpl, uint32_t control,
+                            uint64_t address, struct probe_outcome *o)
+{
+    struct micro_guest g;
+
+    if (!micro_guest_start(&g, code, length, cpl, o) ||
+        !micro_guest_debug(&g, control, address, o) || !micro_guest_expect(&g, EXIT_STEP, 0, o))
+        return;
+    uint64_t pc = g.vcpu.run->debug.arch.pc;
+    if (pc == address)
+        probe_says(o, PROBE_OK, "stops there");
+    else
+        probe_says(o, PROBE_BROKEN, "it stopped at rip %#llx and not %#llx", (unsigned long long)pc,
+                   (unsigned long long)address);
 }
