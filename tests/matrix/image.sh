@@ -17,11 +17,12 @@ declare -A more=(
     [bullseye]=''
     [bookworm]='linux-image-cloud-amd64 linux-image-rt-amd64 gcc libc6-dev nodejs openjdk-17-jdk-headless
         luajit golang-go postgresql redis-server stress-ng fio cryptsetup-bin kexec-tools linux-perf bpftrace
-        gdb binutils xz-utils'
+        gdb binutils xz-utils make linux-headers-amd64'
     [trixie]=''
     [sid]=''
     [layouts]='lvm2 btrfs-progs xfsprogs dosfstools'
 )
+kernel_source=linux-source-6.1 # of bookworm
 declare -A mib=([bullseye]=2048 [bookworm]=5120 [trixie]=2048 [sid]=2048 [layouts]=2048)
 
 fail() {
@@ -46,6 +47,7 @@ make_tree() {
     sed -i 's/^MODULES=.*/MODULES=list/' "$root/etc/initramfs-tools/initramfs.conf"
     printf '%s\n' virtio_pci virtio_blk ext4 xfs btrfs dm-mod >"$root/etc/initramfs-tools/modules"
     in_root apt-get install -y -q --no-install-recommends "${packages[@]}"
+    [ "$release" != bookworm ] || in_root sh -c "cd /tmp && apt-get download -q $kernel_source"
     in_root apt-get clean
     rm "$root/usr/sbin/policy-rc.d"
     rm -rf "$root"/var/lib/apt/lists/* "$root"/usr/share/{doc,man,locale}
@@ -61,6 +63,28 @@ make_tree() {
     done
     : >"$root/etc/machine-id"
     mkdir "$root/matrix"
+}
+
+# make_torture: the torture tests of the kernel's source, which Debian does not build, as modules for the kernel that is
+# for all machines. Their package of sources is not kept in the tree.
+make_torture() {
+    local at=$root/matrix/modules
+    mkdir -p "$at/rcu" "$work/source"
+    dpkg-deb --fsys-tarfile "$root/tmp/$kernel_source"_*.deb | tar -xO "./usr/src/$kernel_source.tar.xz" |
+        tar -x -J -C "$work/source" --strip-components=1 --wildcards '*/kernel/torture.c' '*/kernel/rcu/rcu*.[ch]' \
+            '*/kernel/locking/locktorture.c'
+    rm "$root/tmp/$kernel_source"_*.deb
+    cp "$work"/source/kernel/{torture.c,rcu/rcutorture.c,locking/locktorture.c} "$at/"
+    cp "$work/source/kernel/rcu/rcu.h" "$at/rcu/"
+    # Sources and headers are of two versions, and one function is not exported: only type "trivial" wants it.
+    cat >"$at/Makefile" <<'MAKEFILE'
+obj-m := torture.o rcutorture.o locktorture.o
+ccflags-y := -I$(src) -I$(src)/rcu -Drcu_momentary_eqs=rcu_momentary_dyntick_idle \
+    '-Drcutorture_sched_setaffinity(pid, mask)=0' -Wno-unused-value
+MAKEFILE
+    in_root make -C "/usr/src/linux-headers-$version" M=/matrix/modules modules
+    find "$at" -type f ! -name '*.ko' -delete
+    rm -r "$at/rcu"
 }
 
 # write_menu: and sets $version to the kernel's that is for all machines.
@@ -124,6 +148,7 @@ if [ ! -f "$out/$image.img" ] || [ "$(cat "$out/$release.packages")" != "${packa
     echo "image: making $release, some minutes" >&2
     make_tree
     write_menu
+    [ "$release" != bookworm ] || make_torture
     umount "$root/proc"
     if [ "$release" = layouts ]; then make_layouts; else make_image; fi
     echo "${packages[*]}" >"$out/$release.packages"
