@@ -1,10 +1,10 @@
 /* From a recording to a machine at its beginning: the image, the state of the vCPUs, the streams.
  */
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "recorder/streams.h"
+#include "replay/meta.h"
 #include "replay/player_inside.h"
 #include "vmm/vcpu_state.h"
 
@@ -84,34 +84,30 @@ static int load_state(struct player *p, struct err *e)
     return rc;
 }
 
-/* Also p->cpu_count and p->parallel. */
-static int read_meta(struct player *p, uint64_t *memory_size, bool *counted, struct err *e)
+/* Also p->cpu_count, p->parallel and p->owns_tsd. */
+static int read_meta(struct player *p, uint64_t *memory, bool *counted, struct err *e)
 {
-    size_t len;
-    const char *text = recording_meta(p->recording, &len);
-    json_t *meta = json_loadb(text, len, 0, NULL);
-    json_t *machine = json_object_get(meta, "machine");
-    json_int_t memory = json_integer_value(json_object_get(machine, "memory"));
-    json_int_t cpus = json_integer_value(json_object_get(machine, "cpus"));
-    const char *clock = json_string_value(json_object_get(machine, "clock"));
-    struct err impossible;
+    json_t *meta = meta_load(p->recording, e);
+    const char *clock = meta_clock(meta);
+    const struct clock_ops *ops = clock ? clock_find(clock) : NULL;
     int rc = 0;
 
-    if (!machine || memory <= 0 || !clock || guest_memory_check((uint64_t)memory, &impossible) < 0)
+    if (!meta)
+        return -1;
+    *memory = meta_memory(meta);
+    *counted = ops && ops->counts;
+    p->cpu_count = meta_cpus(meta);
+    p->owns_tsd = meta_owns_tsd(meta);
+    p->parallel = meta_is_crew(meta);
+    if (!p->cpu_count)
+        rc = err_set(e, STATUS_BAD_RECORDING,
+                     "%s does not have 1 to %u CPUs, as this dittovm replays",
+                     recording_path(p->recording), MAX_VCPUS);
+    else if (!clock)
         rc = player_bad(p, e, "its description of the machine is incomplete");
-    else if (cpus < 1 || cpus > MAX_VCPUS)
-        rc = err_set(e, STATUS_BAD_RECORDING, "%s has %lld CPUs; this dittovm replays up to %u",
-                     recording_path(p->recording), (long long)cpus, MAX_VCPUS);
-    const struct clock_ops *ops = clock ? clock_find(clock) : NULL;
-    if (rc == 0 && !ops)
+    else if (!ops)
         rc = err_set(e, STATUS_BAD_RECORDING, "%s was made with a clock that is not known: '%.32s'",
                      recording_path(p->recording), clock);
-    const char *smp = json_string_value(json_object_get(machine, "smp"));
-    *counted = ops && ops->counts;
-    p->owns_tsd = json_is_true(json_object_get(machine, "owns_tsd"));
-    p->parallel = smp && !strcmp(smp, "crew") && cpus > 1;
-    *memory_size = (uint64_t)memory;
-    p->cpu_count = rc == 0 ? (unsigned)cpus : 0;
     json_decref(meta);
     return rc;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "replay/meta.h"
 #include "base/text.h"
 #include "recorder/streams.h"
 #include "replay/doubts.h"
@@ -11,7 +12,6 @@
 #include "replay/reader.h"
 #include "replay/snapshots.h"
 #include "vmm/command.h"
-#include "vmm/description.h"
 
 static const char help[] =
     "usage: dittovm info [--landings] [--json] REC\n"
@@ -189,7 +189,7 @@ static int show_all(const struct recording *r, const char *path, bool as_json, s
         json_decref(j);
         return -1;
     }
-    if (description_cpus(j) != 1) /* no such machine goes live (vmm/live.c) */
+    if (meta_cpus(j) != 1) /* no such machine goes live (vmm/live.c) */
         for (size_t i = 0; i < list.count; i++)
             list.at[i].live = 0;
     if (as_json) {

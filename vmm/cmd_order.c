@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "replay/meta.h"
 #include "recorder/access_batch.h"
 #include "recorder/access_text.h"
 #include "recorder/order.h"
@@ -12,7 +13,6 @@
 #include "recorder/order_objects.h"
 #include "replay/accesses.h"
 #include "vmm/command.h"
-#include "vmm/description.h"
 
 static const char help[] =
     "usage: dittovm order [--json] REC\n"
@@ -43,8 +43,8 @@ static int read_recording(struct access_list *list, const char *path, struct err
 
     if (!r)
         return -1;
-    json_t *description = description_load(r, e);
-    const unsigned cpus = description ? description_cpus(description) : 0;
+    json_t *description = meta_load(r, e);
+    const unsigned cpus = description ? meta_cpus(description) : 0;
     if (description && !cpus)
         err_set(e, STATUS_BAD_RECORDING, "%s does not say how many CPUs its machine has", path);
     if (cpus)

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "replay/meta.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "vmm/command.h"
@@ -137,25 +138,10 @@ static int run_ready(const struct run_options *o, struct machine *m, struct reco
     return rc;
 }
 
-static int run_sources(const struct run_options *o, struct run_sources *s, struct console *console,
-                       struct err *e)
+/* How a machine runs, whatever it is. */
+static struct machine_config machine_config_of(const struct run_options *o)
 {
-    struct machine m;
-    struct machine_boot boot;
-    struct recorder *recorder = NULL;
-    struct machine_config config = {
-        .memory = o->memory,
-        .cpus = (unsigned)o->cpus,
-        .chaos = o->chaos,
-        .parallel = o->crew && o->cpus > 1,
-        .loose = o->loose,
-        .kernel = s->kernel,
-        .kernel_len = s->kernel_len,
-        .initrd = s->initrd,
-        .initrd_len = s->initrd_len,
-        .command_line = s->command_line,
-        .disk = s->disk,
-        .owns_tsd = true,
+    return (struct machine_config){
         .cpu_doubt = o->cpu_doubt,
         .clock = o->clock,
         .slow = o->slow,
@@ -163,7 +149,29 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
         .digest_ns = o->digest_s * 1000000000u,
         .snapshot_ns = o->checkpoint_s * 1000000000u,
     };
+}
+
+static int run_sources(const struct run_options *o, struct run_sources *s, struct console *console,
+                       struct err *e)
+{
+    struct machine m;
+    struct machine_boot boot;
+    struct recorder *recorder = NULL;
+    struct machine_config config = machine_config_of(o);
     uint64_t start = host_now_ns();
+
+    config.memory = o->memory;
+    config.cpus = (unsigned)o->cpus;
+    config.chaos = o->chaos;
+    config.parallel = o->crew && o->cpus > 1;
+    config.loose = o->loose;
+    config.kernel = s->kernel;
+    config.kernel_len = s->kernel_len;
+    config.initrd = s->initrd;
+    config.initrd_len = s->initrd_len;
+    config.command_line = s->command_line;
+    config.disk = s->disk;
+    config.owns_tsd = true;
 
     if (machine_create(&m, &config, console, &boot, e) < 0)
         return -1;
@@ -177,17 +185,37 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
     return rc;
 }
 
+static struct recorder *record_from(const struct run_options *o, const struct live *l,
+                                    struct machine *m, struct err *e)
+{
+    char *text = description_of_live(o, l->meta, l->point, l->image, m);
+    struct recorder *recorder;
+
+    if (!text) {
+        err_set(e, STATUS_ERROR, "the recording's or the image's name is not valid UTF-8");
+        return NULL;
+    }
+    recorder = recorder_create(o->recording, o->force, text, e);
+    free(text);
+    if (recorder && live_record(l, m, recorder, e) < 0) {
+        recorder_abort(recorder);
+        return NULL;
+    }
+    return recorder;
+}
+
 static int run_from(const struct run_options *o, struct live *l, struct console *console,
                     struct err *e)
 {
+    const struct machine_config how = machine_config_of(o);
     struct machine m;
     struct recorder *recorder = NULL;
     uint64_t start = host_now_ns();
 
-    if (live_machine(l, &m, console, e) < 0)
+    if (live_machine(l, &how, &m, console, e) < 0)
         return -1;
     if (o->record)
-        recorder = live_record(l, &m, e);
+        recorder = record_from(o, l, &m, e);
     int rc = o->record && !recorder ? -1 : run_ready(o, &m, recorder, start, e);
     machine_destroy(&m);
     return rc;
@@ -216,12 +244,19 @@ static bool redirected(const struct invocation *inv, struct run_options *o, uint
 
 static int run_live(const struct invocation *inv, struct run_options *o, struct err *e)
 {
+    const struct live_request request = {
+        .from = o->from,
+        .output = o->record ? o->recording : NULL,
+        .overwrite = o->force,
+        .disk = o->disk,
+        .check_disk = o->check_disk,
+    };
     struct live l;
     int rc;
 
-    if (live_open(&l, o, e) < 0)
+    if (live_open(&l, &request, e) < 0)
         return -1;
-    if (!redirected(inv, o, description_memory(l.description), &rc, e)) {
+    if (!redirected(inv, o, meta_memory(l.meta), &rc, e)) {
         arriving = &l;
         stop_signals_catch(on_signal);
         rc = live_play(&l, e);

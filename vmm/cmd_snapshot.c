@@ -4,12 +4,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "vmm/recorded_machine.h"
 #include "recorder/live_state.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "replay/divergence.h"
 #include "replay/snapshot_adder.h"
-#include "vmm/description.h"
 #include "vmm/playing.h"
 #include "vmm/shadow.h"
 
@@ -181,12 +181,12 @@ static void say_without(const struct snapshot_options *o, const struct err *why)
 static int prepare(struct following *f, const struct player *p, const struct snapshot_options *o,
                    struct err *e)
 {
-    json_t *description = description_load(p->recording, e);
+    json_t *description = meta_load(p->recording, e);
     int rc =
-        description ? description_open_disk(description, o->disk, o->place.path, &f->disk, e) : -1;
+        description ? recorded_disk_open(description, o->disk, o->place.path, &f->disk, e) : -1;
 
     if (description)
-        description_kernel_code(description, &f->code);
+        recorded_kernel_code(description, &f->code);
     json_decref(description);
     if (rc < 0)
         return -1;

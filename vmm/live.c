@@ -10,7 +10,7 @@
 #include "replay/divergence.h"
 #include "replay/snapshots.h"
 #include "replay/stream_reader.h"
-#include "vmm/description.h"
+#include "vmm/recorded_machine.h"
 #include "vmm/shadow.h"
 
 /* ---- what there is to go on with ---- */
@@ -23,16 +23,16 @@ static bool same_file(const char *a, const char *b)
            first.st_ino == second.st_ino;
 }
 
-static int check_output(const struct run_options *o, struct err *e)
+static int check_output(const struct live_request *r, struct err *e)
 {
-    if (o->record && same_file(o->recording, o->from.path))
+    if (r->output && same_file(r->output, r->from.path))
         return err_set(e, STATUS_USAGE,
                        "%s cannot be overwritten while the machine goes on from it; give another "
                        "name with -o",
-                       o->from.path);
-    if (o->record && !o->force && access(o->recording, F_OK) == 0)
+                       r->from.path);
+    if (r->output && !r->overwrite && access(r->output, F_OK) == 0)
         return err_set(e, STATUS_ERROR, "%s exists; give --force, or another name with -o",
-                       o->recording);
+                       r->output);
     return 0;
 }
 
@@ -55,7 +55,7 @@ static int refuse_end(const struct live *l, enum end_reason reason, struct err *
     return err_set(e, STATUS_ERROR,
                    "there is nothing to go on with at the end of %s: the machine ended there (%s); "
                    "give a place before, %s@POINT (see 'dittovm dump')",
-                   l->options->from.path, end_reason_text(reason), l->options->from.path);
+                   l->request->from.path, end_reason_text(reason), l->request->from.path);
 }
 
 /* A snapshot's name comes first, as it does for the commands that replay; a number that is none is
@@ -63,7 +63,7 @@ static int refuse_end(const struct live *l, enum end_reason reason, struct err *
 static int find_place(struct live *l, const struct snapshot_list *list, uint64_t last,
                       struct err *e)
 {
-    const char *name = l->options->from.name;
+    const char *name = l->request->from.name;
     struct err missing;
     const struct snapshot_entry *entry = snapshot_list_find(list, l->recording, name, &missing);
 
@@ -75,7 +75,7 @@ static int find_place(struct live *l, const struct snapshot_list *list, uint64_t
     }
     if (l->point > last)
         return err_set(e, STATUS_ERROR, "%s has %llu sync points; there is no %llu",
-                       l->options->from.path, (unsigned long long)last,
+                       l->request->from.path, (unsigned long long)last,
                        (unsigned long long)l->point);
     return 0;
 }
@@ -91,11 +91,11 @@ static int find_point(struct live *l, struct err *e)
     if (recording_last_sync(l->recording, &l->point, e) < 0 ||
         snapshot_list_load(&list, l->recording, e) < 0)
         return -1;
-    if (l->options->from.name[0])
+    if (l->request->from.name[0])
         rc = find_place(l, &list, l->point, e);
     else if (end && finished((enum end_reason)end->reason_code))
         rc = refuse_end(l, (enum end_reason)end->reason_code, e);
-    before = l->options->check_disk ? NULL : snapshot_list_live_before(&list, l->point);
+    before = l->request->check_disk ? NULL : snapshot_list_live_before(&list, l->point);
     if (before)
         l->begin = *before;
     snapshot_list_free(&list);
@@ -105,31 +105,31 @@ static int find_point(struct live *l, struct err *e)
 /* Local APICs, IOAPIC and the schedule do not go live yet. */
 static int check_cpus(const struct live *l, struct err *e)
 {
-    if (description_cpus(l->description) == 1)
+    if (meta_cpus(l->meta) == 1)
         return 0;
     return err_set(e, STATUS_ERROR,
                    "the machine in %s has several CPUs; only one with a single CPU can go on live",
-                   l->options->from.path);
+                   l->request->from.path);
 }
 
 static int open_disk(struct live *l, struct err *e)
 {
-    const struct run_options *o = l->options;
+    const struct live_request *r = l->request;
 
-    l->image = o->disk ? o->disk : description_disk(l->description);
-    return description_open_disk(l->description, o->disk, o->from.path, &l->disk, e);
+    l->image = r->disk ? r->disk : meta_disk(l->meta);
+    return recorded_disk_open(l->meta, r->disk, r->from.path, &l->disk, e);
 }
 
-int live_open(struct live *l, const struct run_options *o, struct err *e)
+int live_open(struct live *l, const struct live_request *request, struct err *e)
 {
-    *l = (struct live){.options = o, .state.memory.fd = -1};
-    if (check_output(o, e) < 0)
+    *l = (struct live){.request = request, .state.memory.fd = -1};
+    if (check_output(request, e) < 0)
         return -1;
-    l->recording = recording_open(o->from.path, e);
+    l->recording = recording_open(request->from.path, e);
     if (!l->recording)
         return -1;
-    l->description = description_load(l->recording, e);
-    if (!l->description || check_cpus(l, e) < 0 || find_point(l, e) < 0 || open_disk(l, e) < 0) {
+    l->meta = meta_load(l->recording, e);
+    if (!l->meta || check_cpus(l, e) < 0 || find_point(l, e) < 0 || open_disk(l, e) < 0) {
         live_close(l);
         return -1;
     }
@@ -140,7 +140,7 @@ void live_close(struct live *l)
 {
     machine_state_free(&l->state);
     disk_close(l->disk);
-    json_decref(l->description);
+    json_decref(l->meta);
     if (l->recording)
         recording_close(l->recording);
     *l = (struct live){.state.memory.fd = -1};
@@ -201,7 +201,7 @@ static int begin(struct live *l, struct player *p, struct shadow *s, struct err 
     if (from && player_enter(p, from, e) < 0)
         return -1;
     struct kernel_code code;
-    description_kernel_code(l->description, &code);
+    recorded_kernel_code(l->meta, &code);
     return shadow_open(s, p, l->disk, code.kexec_hook, from, e) < 0 ? -1 : shadow_go_on(s, e);
 }
 
@@ -243,24 +243,18 @@ int live_play(struct live *l, struct err *e)
 
 /* ---- the machine ---- */
 
-int live_machine(struct live *l, struct machine *m, struct console *console, struct err *e)
+int live_machine(struct live *l, const struct machine_config *how, struct machine *m,
+                 struct console *console, struct err *e)
 {
-    const struct machine_config config = {
-        .cpus = 1,
-        .owns_tsd = description_owns_tsd(l->description),
-        .disk = l->disk,
-        .cpu_doubt = l->options->cpu_doubt,
-        .clock = l->options->clock,
-        .slow = l->options->slow,
-        .grace_ns = l->options->grace_ms * 1000000u,
-        .digest_ns = l->options->digest_s * 1000000000u,
-        .snapshot_ns = l->options->checkpoint_s * 1000000000u,
-    };
+    struct machine_config config = *how;
 
+    config.cpus = 1;
+    config.owns_tsd = meta_owns_tsd(l->meta);
+    config.disk = l->disk;
     if (machine_create_from(m, &config, console, &l->state, e) < 0)
         return -1;
-    description_trust_code(l->description, m);
-    description_kernel_code(l->description, &m->kernel_code);
+    recorded_trust_code(l->meta, m);
+    recorded_kernel_code(l->meta, &m->kernel_code);
     return 0;
 }
 
@@ -281,21 +275,7 @@ static int copy_symbols(const struct live *l, struct recorder *recorder, struct 
     return rc;
 }
 
-struct recorder *live_record(const struct live *l, struct machine *m, struct err *e)
+int live_record(const struct live *l, struct machine *m, struct recorder *recorder, struct err *e)
 {
-    const struct run_options *o = l->options;
-    char *text = description_of_live(o, l->description, l->point, l->image, m);
-    struct recorder *recorder;
-
-    if (!text) {
-        err_set(e, STATUS_ERROR, "the recording's or the image's name is not valid UTF-8");
-        return NULL;
-    }
-    recorder = recorder_create(o->recording, o->force, text, e);
-    free(text);
-    if (recorder && (copy_symbols(l, recorder, e) < 0 || machine_record(m, recorder, e) < 0)) {
-        recorder_abort(recorder);
-        return NULL;
-    }
-    return recorder;
+    return copy_symbols(l, recorder, e) < 0 ? -1 : machine_record(m, recorder, e);
 }

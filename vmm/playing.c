@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "vmm/description.h"
+#include "replay/meta.h"
 #include "vmm/stop_signals.h"
 
 /* How often it is said how far it is; each time threads begin anew, where there are some. */
@@ -56,9 +56,9 @@ int playing_needs(const struct snapshot_place *place, uint64_t until, struct hos
 
     if (!recording)
         return -1;
-    json_t *description = description_load(recording, e);
+    json_t *description = meta_load(recording, e);
     *needs = (struct host_needs){
-        .guest_memory = description_memory(description),
+        .guest_memory = meta_memory(description),
         .in_progress = recording_in_progress(recording),
     };
     int rc = description && guest_memory_check_host(needs->guest_memory, e) == 0

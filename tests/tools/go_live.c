@@ -17,7 +17,8 @@
 #include "recorder/recorder.h"
 #include "replay/player.h"
 #include "replay/snapshots.h"
-#include "vmm/command.h"
+#include "vmm/description.h"
+#include "vmm/host.h"
 #include "vmm/live.h"
 
 #define OUTPUT_MAX (1u << 20)
@@ -32,18 +33,23 @@ static void fail(const char *what)
 }
 
 /* Live to the end; what the machine puts out, on the way there and then, goes to stdout. */
-static enum end_reason run_live(const struct run_options *o, struct err *e)
+static enum end_reason run_live(const struct live_request *r, struct err *e)
 {
+    const struct machine_config how = {.grace_ns = 50000000, .slow = 1};
+    const struct run_options described = {.from = r->from};
     struct live l;
     struct recorder *recorder = NULL;
     enum end_reason reason = END_FAILED;
 
-    if (live_open(&l, o, e) < 0)
+    if (live_open(&l, r, e) < 0)
         return END_FAILED;
     struct console *console = console_open(-1, STDOUT_FILENO, e);
-    if (live_play(&l, e) == 0 && live_machine(&l, &machine, console, e) == 0) {
-        recorder = live_record(&l, &machine, e);
-        if (recorder && machine_run(&machine, &reason, e) == 0 &&
+    if (live_play(&l, e) == 0 && live_machine(&l, &how, &machine, console, e) == 0) {
+        char *text = description_of_live(&described, l.meta, l.point, l.image, &machine);
+        recorder = recorder_create(r->output, true, text, e);
+        free(text);
+        if (recorder && live_record(&l, &machine, recorder, e) == 0 &&
+            machine_run(&machine, &reason, e) == 0 &&
             recorder_end(recorder, &machine.vm, reason, true, e) == 0 &&
             recorder_finish(recorder, reason, e) < 0)
             reason = END_FAILED;
@@ -85,13 +91,13 @@ static uint64_t cpu_digest(const struct vcpu_state *state)
     return digest;
 }
 
-static int arrive(const struct run_options *o, struct arrival *a, bool *from_snapshot,
+static int arrive(const struct live_request *r, struct arrival *a, bool *from_snapshot,
                   struct err *e)
 {
     struct live l;
 
     *a = (struct arrival){0};
-    if (live_open(&l, o, e) < 0)
+    if (live_open(&l, r, e) < 0)
         return -1;
     *from_snapshot = l.begin.live;
     int rc = live_play(&l, e);
@@ -114,14 +120,14 @@ static bool same_devices(const struct bytes *a, const struct bytes *b)
 }
 
 /* Whether it makes no difference where the way there begins. */
-static bool arrives(const struct run_options *o, bool *from_snapshot, struct err *e)
+static bool arrives(const struct live_request *r, bool *from_snapshot, struct err *e)
 {
-    struct run_options whole = *o;
+    struct live_request whole = *r;
     struct arrival a, b;
     bool no_snapshot;
 
     whole.check_disk = true;
-    if (arrive(o, &a, from_snapshot, e) < 0)
+    if (arrive(r, &a, from_snapshot, e) < 0)
         return false;
     if (arrive(&whole, &b, &no_snapshot, e) < 0) {
         bytes_free(&a.devices);
@@ -168,7 +174,7 @@ static bool has_line(const char *path, const char *line)
 int main(int argc, char **argv)
 {
     static char self[4096], again[] = "go-live.ditto", output[] = "go-live.out";
-    struct run_options o = {.force = true, .record = true, .grace_ms = 50, .slow = 1};
+    struct live_request r = {.output = again, .overwrite = true};
     struct err e = {0};
     uint64_t syncs;
     int status, bad = 0;
@@ -184,8 +190,7 @@ int main(int argc, char **argv)
             fprintf(stderr, "go_live: %s\n", e.text);
         return status;
     }
-    snprintf(o.from.path, sizeof o.from.path, "%s", argv[1]);
-    snprintf(o.recording, sizeof o.recording, "%s", again);
+    snprintf(r.from.path, sizeof r.from.path, "%s", argv[1]);
     struct recording *recording = recording_open(argv[1], &e);
     if (!recording || !recording_end(recording) || recording_last_sync(recording, &syncs, &e) < 0)
         fail(e.text[0] ? e.text : "it has no end");
@@ -200,12 +205,12 @@ int main(int argc, char **argv)
         close(fd);
         e = (struct err){0};
         const uint64_t point = i == 1 ? 0 : (uint64_t)rand() % syncs;
-        snprintf(o.from.name, sizeof o.from.name, "%llu", (unsigned long long)point);
+        snprintf(r.from.name, sizeof r.from.name, "%llu", (unsigned long long)point);
         bool from_snapshot = false;
-        const enum end_reason reason = run_live(&o, &e);
+        const enum end_reason reason = run_live(&r, &e);
         const char *const what = reason != wanted                   ? end_reason_text(reason)
                                  : !verifies(again, &e)             ? "its recording"
-                                 : !arrives(&o, &from_snapshot, &e) ? "the way there"
+                                 : !arrives(&r, &from_snapshot, &e) ? "the way there"
                                  : !from_snapshot && !has_line(output, argv[2]) ? "the line"
                                                                                 : NULL;
         const bool good = !what;
