@@ -1,6 +1,7 @@
 #ifndef DEVICES_BUS_H
 #define DEVICES_BUS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -15,6 +16,16 @@
 struct bus_ops {
     uint64_t (*read)(void *dev, uint64_t offset, unsigned size);
     void (*write)(void *dev, uint64_t offset, unsigned size, uint64_t value);
+};
+
+/* What a CPU does to an address space: count accesses of size bytes each to the same address (more
+ * than one by REP INS and OUTS), one behind the other in data. */
+struct bus_access {
+    bool mmio; /* else port I/O */
+    bool write;
+    uint64_t at;
+    unsigned size, count;
+    uint8_t *data; /* what is written, or to be filled */
 };
 
 #define BUS_MAX_RANGES 64

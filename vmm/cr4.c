@@ -7,7 +7,6 @@
 
 #include "base/hidden_ports.h"
 #include "base/x86.h"
-#include "vmm/gphook.h"
 #include "vmm/insn.h"
 
 #define REX_OUT_BYTES 3u

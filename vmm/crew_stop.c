@@ -1,6 +1,7 @@
 /* Stopping a CPU that runs: when, and where. */
 #include <assert.h>
 
+#include "vmm/pc_access.h"
 #include "vmm/code_watch.h"
 #include "vmm/crew_inside.h"
 #include "vmm/gphook.h"
@@ -57,12 +58,20 @@ uint64_t crew_kick_due(struct member *c, uint64_t now)
     return earlier(due > c->retry_ns ? due : c->retry_ns, crew_look_due(c, now));
 }
 
+static bool rings_doorbell(const struct vcpu_exit *exit)
+{
+    if (!exit_is_access(exit))
+        return false;
+    const struct bus_access access = access_of(exit);
+    return pc_may_use_memory(&access);
+}
+
 /* Whether memory is used at this exit that may be anybody's: by a device, or for the #GP hook. */
 static bool uses_memory(const struct member *c)
 {
     struct machine *m = c->crew->machine;
 
-    return pc_may_use_memory(&c->exit) || hook_is_due(m) || code_watch_is_due(m, host_elapsed(m)) ||
+    return rings_doorbell(&c->exit) || hook_is_due(m) || code_watch_is_due(m, host_elapsed(m)) ||
            kernel_hook_exit(m, &c->cpu->vcpu, &c->exit);
 }
 

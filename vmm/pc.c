@@ -177,39 +177,37 @@ int pc_init(struct pc *pc, const struct pc_config *config, struct err *e)
 
 /* ---- accesses ---- */
 
-bool pc_is_pm_timer(const struct vcpu_exit *exit)
+bool pc_is_pm_timer(const struct bus_access *access)
 {
-    return exit->kind == EXIT_PIO_IN && exit->at >= PM_TIMER_PORT && exit->at < PM_TIMER_PORT + 4;
+    return !access->mmio && !access->write && access->at >= PM_TIMER_PORT &&
+           access->at < PM_TIMER_PORT + 4;
 }
 
-bool pc_may_use_memory(const struct vcpu_exit *exit)
+bool pc_may_use_memory(const struct bus_access *access)
 {
     /* Doorbells are in BARs, below the APICs, or are reached by way of configuration space. */
-    return (exit->kind == EXIT_MMIO_WRITE && exit->at < IOAPIC_BASE) ||
-           (exit->kind == EXIT_PIO_OUT && pci_is_config_port(exit->at));
+    return access->write &&
+           (access->mmio ? access->at < IOAPIC_BASE : pci_is_config_port(access->at));
 }
 
-bool pc_serve(struct pc *pc, const struct vcpu_exit *exit, uint64_t now)
+bool pc_serve(struct pc *pc, const struct bus_access *access, uint64_t now)
 {
-    const bool mmio = exit->kind == EXIT_MMIO_READ || exit->kind == EXIT_MMIO_WRITE;
-    const bool write = exit->kind == EXIT_PIO_OUT || exit->kind == EXIT_MMIO_WRITE;
-    const struct bus *bus = mmio ? &pc->mmio : &pc->pio;
+    const struct bus *bus = access->mmio ? &pc->mmio : &pc->pio;
 
-    assert(mmio || exit->kind == EXIT_PIO_IN || exit->kind == EXIT_PIO_OUT);
     pc->time.now_ns = now;
     pc->time.asked = false;
-    for (unsigned i = 0; i < exit->count; i++) {
-        uint8_t *data = exit->data + i * exit->size;
+    for (unsigned i = 0; i < access->count; i++) {
+        uint8_t *data = access->data + i * access->size;
         uint64_t value = 0;
-        if (write) {
-            memcpy(&value, data, exit->size);
-            bus_write(bus, exit->at, exit->size, value);
+        if (access->write) {
+            memcpy(&value, data, access->size);
+            bus_write(bus, access->at, access->size, value);
         } else {
-            value = bus_read(bus, exit->at, exit->size);
-            memcpy(data, &value, exit->size);
+            value = bus_read(bus, access->at, access->size);
+            memcpy(data, &value, access->size);
         }
     }
-    return pc->time.asked && !pc_is_pm_timer(exit);
+    return pc->time.asked && !pc_is_pm_timer(access);
 }
 
 bool pc_has_msr(const struct pc *pc, uint32_t msr)
@@ -218,17 +216,13 @@ bool pc_has_msr(const struct pc *pc, uint32_t msr)
            (msr == MSR_IA32_APIC_BASE || (msr >= MSR_X2APIC_FIRST && msr <= MSR_X2APIC_LAST));
 }
 
-bool pc_serve_msr(struct pc *pc, const struct vcpu_exit *exit, uint64_t now, uint64_t *value,
-                  bool *ok)
+bool pc_serve_msr(struct pc *pc, uint32_t msr, bool write, uint64_t now, uint64_t *value, bool *ok)
 {
     struct lapic *lapic = &pc->lapics[pc->apics.accessing];
-    const uint32_t msr = (uint32_t)exit->at;
 
-    assert(exit->kind == EXIT_RDMSR || exit->kind == EXIT_WRMSR);
     pc->time.now_ns = now;
     pc->time.asked = false;
-    *ok = exit->kind == EXIT_WRMSR ? lapic_write_msr(lapic, msr, *value)
-                                   : lapic_read_msr(lapic, msr, value);
+    *ok = write ? lapic_write_msr(lapic, msr, *value) : lapic_read_msr(lapic, msr, value);
     return pc->time.asked;
 }
 

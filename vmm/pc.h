@@ -23,7 +23,6 @@
 #include "devices/virtio_pci.h"
 #include "devices/virtio_rng.h"
 #include "mmu/dma.h"
-#include "vmm/vcpu.h"
 
 /*
  * All devices of a machine. What they are is a function of what is given to them here and of
@@ -77,23 +76,23 @@ struct pc {
 int pc_init(struct pc *pc, const struct pc_config *config, struct err *e);
 
 /*
- * An access of the guest, PIO or MMIO, at device time now: what is read goes to exit->data. Returns
- * whether it has shown the devices what time it is, so that their state depends on it; a read of
- * the PM timer does not count, which shows it to the guest only.
+ * An access of the guest at device time now: what is read goes to access->data. Returns whether it
+ * has shown the devices what time it is, so that their state depends on it; a read of the PM timer
+ * does not count, which shows it to the guest only.
  */
-bool pc_serve(struct pc *pc, const struct vcpu_exit *exit, uint64_t now);
+bool pc_serve(struct pc *pc, const struct bus_access *access, uint64_t now);
 
 /* Whether a device may use the guest's memory at this access: by ringing a doorbell. */
-bool pc_may_use_memory(const struct vcpu_exit *exit);
+bool pc_may_use_memory(const struct bus_access *access);
 
-bool pc_is_pm_timer(const struct vcpu_exit *exit);
+bool pc_is_pm_timer(const struct bus_access *access);
 
 /* Whether an MSR is one of a local APIC's, and there are such. */
 bool pc_has_msr(const struct pc *pc, uint32_t msr);
-/* The same for an access to it, RDMSR or WRMSR: *value is what is read or written, *ok is whether
- * it is no #GP. */
-bool pc_serve_msr(struct pc *pc, const struct vcpu_exit *exit, uint64_t now, uint64_t *value,
-                  bool *ok);
+/* The same for RDMSR or WRMSR of it: *value is what is read or written, *ok is whether it is no
+ * #GP.
+ */
+bool pc_serve_msr(struct pc *pc, uint32_t msr, bool write, uint64_t now, uint64_t *value, bool *ok);
 
 /* Whether there is an interrupt for a CPU, and its vector, for when it takes it. */
 bool pc_irq_pending(const struct pc *pc, unsigned cpu);

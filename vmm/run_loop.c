@@ -5,6 +5,7 @@
  * find again in a replay); only when none comes within the grace time is the vCPU stopped at a
  * forced point.
  */
+#include "vmm/pc_access.h"
 #include "vmm/machine.h"
 
 #include <assert.h>
@@ -192,12 +193,13 @@ void deliver(struct machine *m)
 /* A port or MMIO access. */
 static void serve(struct machine *m, const struct vcpu_exit *exit)
 {
+    const struct bus_access access = access_of(exit);
     const uint64_t now = device_now(m);
-    const bool showed_time = pc_serve(&m->pc, exit, now);
+    const bool showed_time = pc_serve(&m->pc, &access, now);
 
     if (showed_time)
         recorder_time(m->recorder, now);
-    if (exit->kind == EXIT_PIO_IN || exit->kind == EXIT_MMIO_READ)
+    if (!access.write)
         recorder_input(m->recorder, exit->data, (size_t)exit->size * exit->count);
 }
 
@@ -216,7 +218,7 @@ static void access_msr(struct machine *m, const struct vcpu_exit *exit)
         memcpy(&value, exit->data, sizeof value);
     if (pc_has_msr(&m->pc, (uint32_t)exit->at)) {
         const uint64_t now = device_now(m);
-        if (pc_serve_msr(&m->pc, exit, now, &value, &ok))
+        if (pc_serve_msr(&m->pc, (uint32_t)exit->at, exit->kind == EXIT_WRMSR, now, &value, &ok))
             recorder_time(m->recorder, now);
     } else if (exit->kind == EXIT_WRMSR) {
         ok = msr_model_write((uint32_t)exit->at, value);

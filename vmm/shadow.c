@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "vmm/pc_access.h"
 #include "base/hidden_ports.h"
 #include "devices/clock_ticks.h"
 #include "recorder/live_state.h"
@@ -127,9 +128,8 @@ static void tell_ticks(struct shadow *s, const struct vcpu_exit *exit)
 static int serve(struct shadow *s, const struct vcpu_exit *exit)
 {
     uint8_t data[PIO_MAX_BYTES];
-    struct vcpu_exit ours = *exit;
+    struct bus_access ours = access_of(exit);
     const size_t len = (size_t)exit->size * exit->count;
-    const bool read = exit->kind == EXIT_PIO_IN || exit->kind == EXIT_MMIO_READ;
     const struct event *next;
     uint64_t now = s->pc.time.now_ns;
 
@@ -150,8 +150,8 @@ static int serve(struct shadow *s, const struct vcpu_exit *exit)
         tell(s, now);
         player_pass(s->player);
     }
-    if (read && memcmp(data, exit->data, len) != 0)
-        return differ(s, "%s %#llx reads otherwise", exit->kind == EXIT_PIO_IN ? "port" : "address",
+    if (!ours.write && memcmp(data, exit->data, len) != 0)
+        return differ(s, "%s %#llx reads otherwise", ours.mmio ? "address" : "port",
                       (unsigned long long)exit->at);
     return 0;
 }
@@ -172,7 +172,8 @@ static int follow_access(struct player_follower *f, const struct vcpu_exit *exit
             tell(s, value);
         return 0;
     }
-    if (pc_is_pm_timer(exit)) {
+    const struct bus_access access = access_of(exit);
+    if (pc_is_pm_timer(&access)) {
         tell_ticks(s, exit);
         return 0;
     }

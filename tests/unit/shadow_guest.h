@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "vmm/pc_access.h"
 #include "recorder/live_state.h"
 #include "recorder/recorder.h"
 #include "replay/player_inside.h"
@@ -290,7 +291,8 @@ static void record_access(struct guest *g, struct vcpu_exit *exit)
     g->regs.rax = next(&g->random_time);
     recorder_sync(g->recorder, &g->vcpu, exit);
     g->now += next(&g->random_time) % 60000;
-    if (pc_serve(&g->pc, exit, g->now))
+    const struct bus_access access = access_of(exit);
+    if (pc_serve(&g->pc, &access, g->now))
         recorder_time(g->recorder, g->now);
     if (exit->kind == EXIT_PIO_IN || exit->kind == EXIT_MMIO_READ)
         recorder_input(g->recorder, exit->data, (size_t)exit->size * exit->count);

@@ -52,23 +52,23 @@ static void make(struct pc *p, unsigned cpus)
 }
 
 /* An access of a CPU's; returns what it reads. */
-static uint32_t serve(struct pc *p, unsigned cpu, enum exit_kind kind, uint64_t at, unsigned size,
+static uint32_t serve(struct pc *p, unsigned cpu, bool mmio, bool write, uint64_t at, unsigned size,
                       uint32_t value)
 {
     uint8_t data[4];
-    struct vcpu_exit exit = {
-        .kind = kind, .at = at, .size = (uint8_t)size, .count = 1, .data = data};
+    const struct bus_access access = {
+        .mmio = mmio, .write = write, .at = at, .size = size, .count = 1, .data = data};
 
     memcpy(data, &value, sizeof data);
     p->apics.accessing = cpu;
-    (void)pc_serve(p, &exit, 1000);
+    (void)pc_serve(p, &access, 1000);
     memcpy(&value, data, sizeof data);
     return value;
 }
 
 static void put_lapic(struct pc *p, unsigned cpu, unsigned reg, uint32_t value)
 {
-    (void)serve(p, cpu, EXIT_MMIO_WRITE, APIC_BASE + reg * 16, 4, value);
+    (void)serve(p, cpu, true, true, APIC_BASE + reg * 16, 4, value);
 }
 
 /* An edge-triggered interrupt of the IOAPIC's, for one CPU. */
@@ -77,16 +77,16 @@ static void route(struct pc *p, unsigned pin, unsigned cpu)
     const uint32_t entry[2] = {VECTOR, cpu << 24};
 
     for (unsigned i = 2; i--;) {
-        (void)serve(p, 0, EXIT_MMIO_WRITE, IOAPIC_BASE, 4, 0x10 + 2 * pin + i);
-        (void)serve(p, 0, EXIT_MMIO_WRITE, IOAPIC_BASE + 0x10, 4, entry[i]);
+        (void)serve(p, 0, true, true, IOAPIC_BASE, 4, 0x10 + 2 * pin + i);
+        (void)serve(p, 0, true, true, IOAPIC_BASE + 0x10, 4, entry[i]);
     }
 }
 
 /* The UART says that its transmitter is empty. */
 static void raise_serial(struct pc *p)
 {
-    (void)serve(p, 0, EXIT_PIO_OUT, SERIAL_COM1_PORT + 4, 1, 0x08); /* OUT2 */
-    (void)serve(p, 0, EXIT_PIO_OUT, SERIAL_COM1_PORT + 1, 1, 0x02);
+    (void)serve(p, 0, false, true, SERIAL_COM1_PORT + 4, 1, 0x08); /* OUT2 */
+    (void)serve(p, 0, false, true, SERIAL_COM1_PORT + 1, 1, 0x02);
 }
 
 static void wires_lead_to_the_ioapic(void **state)
@@ -102,9 +102,9 @@ static void wires_lead_to_the_ioapic(void **state)
     assert_int_equal(pc_irq_acknowledge(&pc, 2), VECTOR);
     assert_false(pc_irq_pending(&pc, 2));
     /* Channel 0 of the 8254, in the mode in which its output is low until the count ends. */
-    (void)serve(&pc, 0, EXIT_PIO_OUT, 0x43, 1, 0x30);
-    (void)serve(&pc, 0, EXIT_PIO_OUT, 0x40, 1, 2);
-    (void)serve(&pc, 0, EXIT_PIO_OUT, 0x40, 1, 0);
+    (void)serve(&pc, 0, false, true, 0x43, 1, 0x30);
+    (void)serve(&pc, 0, false, true, 0x40, 1, 2);
+    (void)serve(&pc, 0, false, true, 0x40, 1, 0);
     route(&pc, IOAPIC_TIMER_PIN, 1);
     pc_poll(&pc, 1000000);
     assert_true(pc_irq_pending(&pc, 1));
@@ -116,8 +116,7 @@ static void each_cpu_sees_its_own_apic(void **state)
     (void)state;
     make(&pc, 2);
     for (unsigned cpu = 0; cpu < 2; cpu++)
-        assert_int_equal(serve(&pc, cpu, EXIT_MMIO_READ, APIC_BASE + LAPIC_ID * 16, 4, 0),
-                         cpu << 24);
+        assert_int_equal(serve(&pc, cpu, true, false, APIC_BASE + LAPIC_ID * 16, 4, 0), cpu << 24);
     assert_ptr_equal(pc_lapic(&pc, 1), &pc.lapics[1]);
     assert_null(pc_lapic(&pc, 2));
     put_lapic(&pc, 0, LAPIC_SVR, 0x1ff);
@@ -127,12 +126,10 @@ static void each_cpu_sees_its_own_apic(void **state)
     assert_int_equal(requested[1], 1u << CPU_INIT);
 }
 
-static bool msr(struct pc *p, enum exit_kind kind, uint32_t at, uint64_t *value, bool *ok)
+static bool msr(struct pc *p, bool write, uint32_t at, uint64_t *value, bool *ok)
 {
-    const struct vcpu_exit exit = {.kind = kind, .at = at};
-
     assert_true(pc_has_msr(p, at));
-    return pc_serve_msr(p, &exit, 5000, value, ok);
+    return pc_serve_msr(p, at, write, 5000, value, ok);
 }
 
 /* What shows them the time is told, as of the other accesses. */
@@ -144,17 +141,17 @@ static void msrs_of_the_x2apic(void **state)
     (void)state;
     make(&pc, 2);
     pc.apics.accessing = 1;
-    assert_false(msr(&pc, EXIT_RDMSR, MSR_X2APIC_FIRST + LAPIC_ID, &value, &ok));
+    assert_false(msr(&pc, false, MSR_X2APIC_FIRST + LAPIC_ID, &value, &ok));
     assert_false(ok); /* it is in xAPIC mode */
-    assert_false(msr(&pc, EXIT_RDMSR, MSR_IA32_APIC_BASE, &value, &ok));
+    assert_false(msr(&pc, false, MSR_IA32_APIC_BASE, &value, &ok));
     assert_true(ok);
     value |= 1u << 10;
-    (void)msr(&pc, EXIT_WRMSR, MSR_IA32_APIC_BASE, &value, &ok);
+    (void)msr(&pc, true, MSR_IA32_APIC_BASE, &value, &ok);
     assert_true(ok);
-    assert_false(msr(&pc, EXIT_RDMSR, MSR_X2APIC_FIRST + LAPIC_ID, &value, &ok));
+    assert_false(msr(&pc, false, MSR_X2APIC_FIRST + LAPIC_ID, &value, &ok));
     assert_true(ok && value == 1);
     value = 1000;
-    assert_true(msr(&pc, EXIT_WRMSR, MSR_X2APIC_FIRST + LAPIC_INITIAL_COUNT, &value, &ok));
+    assert_true(msr(&pc, true, MSR_X2APIC_FIRST + LAPIC_INITIAL_COUNT, &value, &ok));
     assert_true(ok);
     assert_false(pc_has_msr(&pc, 0x10));
 }
@@ -165,8 +162,7 @@ static void one_cpu_has_no_apic(void **state)
     make(&pc, 1);
     assert_null(pc_lapic(&pc, 0));
     assert_false(pc_has_msr(&pc, MSR_IA32_APIC_BASE));
-    assert_int_equal(serve(&pc, 0, EXIT_MMIO_READ, APIC_BASE + LAPIC_VERSION * 16, 4, 0),
-                     UINT32_MAX);
+    assert_int_equal(serve(&pc, 0, true, false, APIC_BASE + LAPIC_VERSION * 16, 4, 0), UINT32_MAX);
 }
 
 static void state_round_trip(void **state)

@@ -447,11 +447,12 @@ static void garbage_does_no_harm(void **state)
         refused += pc_restore(pc, &in) < 0;
         for (unsigned i = 0; i < 40; i++) {
             uint64_t data = next(&random);
-            struct vcpu_exit exit = {.size = 1, .count = 1, .data = (uint8_t *)&data};
+            struct bus_access access = {.size = 1, .count = 1, .data = (uint8_t *)&data};
             const uint64_t r = next(&random), now = pc->time.now_ns + r % 1000000000;
-            exit.kind = i % 4 ? EXIT_PIO_OUT + (r >> 32 & 1) - 1 : EXIT_MMIO_WRITE;
-            exit.at = i % 4 ? (r >> 33) % 0x700 : BLK + (r >> 33) % (2 * BAR_BYTES);
-            pc_serve(pc, &exit, now);
+            access.mmio = i % 4 == 0;
+            access.write = access.mmio || r >> 32 & 1;
+            access.at = i % 4 ? (r >> 33) % 0x700 : BLK + (r >> 33) % (2 * BAR_BYTES);
+            pc_serve(pc, &access, now);
             if (pc_deadline(pc, now) <= now)
                 pc_poll(pc, now);
             if (irqchip_pending(&pc->irqchip))
