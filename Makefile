@@ -17,15 +17,18 @@ WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(WARN) -fno-strict-aliasing $(CFLAGS) -pthread
 LIBS := -lZydis -lZycore -lext2fs -lcom_err -lz -lzstd -llzma -llz4 -lxxhash -ljansson -pthread
 
-DIRS := base mmu devices recorder replay vmm
-LIB_SRC := $(filter-out vmm/main.c,$(foreach d,$(DIRS),$(wildcard $(d)/*.c)))
+# Rooms of the house (ARCHITECTURE.md).
+ROOMS := base mmu recording recording/order devices devices/virtio boot boot/diskimage \
+	vmm/kvm vmm/points vmm/points/trace vmm/points/pmu recorder vmm/machine vmm/machine/crew \
+	replay replay/gdb replay/live host host/doctor cli
+LIB_SRC := $(filter-out cli/main.c,$(foreach d,$(ROOMS),$(wildcard $(d)/*.c)))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
-UNIT_SRC := $(wildcard tests/unit/test_*.c)
-UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/unit/%)
+UNIT_SRC := $(foreach d,$(ROOMS),$(wildcard tests/unit/$(d)/test_*.c))
+UNIT_BIN := $(patsubst %.c,$(B)/unit/%,$(notdir $(UNIT_SRC)))
 
 all: dittovm
 
-dittovm: $(B)/vmm/main.o $(B)/libditto.a
+dittovm: $(B)/cli/main.o $(B)/libditto.a
 	$(SHOW) LINK $@
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(LIBS)
 
@@ -38,12 +41,16 @@ $(B)/%.o: %.c config.mk Makefile
 	$(SHOW) CC $<
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
-$(B)/unit/%: $(B)/tests/unit/%.o $(B)/libditto.a
-	@mkdir -p $(@D)
-	$(SHOW) LINK $@
-	$(Q)$(CC) $(CFLAGS) -o $@ $^ -lcmocka $(LIBS)
+# Their programs lie side by side, whichever room they are of.
+define unit_program
+$(B)/unit/$(basename $(notdir $(1))): $(B)/$(1:.c=.o) $(B)/libditto.a
+	@mkdir -p $$(@D)
+	$$(SHOW) LINK $$@
+	$$(Q)$$(CC) $$(CFLAGS) -o $$@ $$^ -lcmocka $$(LIBS)
+endef
+$(foreach source,$(UNIT_SRC),$(eval $(call unit_program,$(source))))
 
--include $(wildcard $(B)/*/*.d $(B)/tests/*/*.d)
+-include $(LIB_OBJ:.o=.d) $(B)/cli/main.d $(patsubst %.c,$(B)/%.d,$(UNIT_SRC)) $(wildcard $(B)/tests/tools/*.d)
 include guest-tools/guest.mk
 include Makefile.test
 

@@ -194,8 +194,7 @@ static void put_fadt(struct bytes *out, uint32_t facs, uint32_t dsdt)
     bytes_put_u8(out, RTC_CENTURY);
     bytes_put_u16(out, BOOT_LEGACY_DEVICES | BOOT_VGA_ABSENT | BOOT_MSI_ABSENT);
     bytes_put_u8(out, 0); /* reserved */
-    bytes_put_u32(out,
-                  FADT_WBINVD | FADT_PROC_C1 | FADT_SLEEP_BUTTON | FADT_TMR_VAL_EXT);
+    bytes_put_u32(out, FADT_WBINVD | FADT_PROC_C1 | FADT_SLEEP_BUTTON | FADT_TMR_VAL_EXT);
     put_io_address(out, 0, 0); /* RESET_REG: not supported */
     bytes_put_u8(out, 0);      /* RESET_VALUE */
     put_zeroes(out, 3);        /* ARM_BOOT_ARCH, FADT minor version */

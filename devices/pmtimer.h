@@ -11,8 +11,9 @@
 
 /*
  * The fixed ACPI hardware (ACPI 6.4, 4.8.3): PM1a event block, PM1a control block with the soft-off
- * state, the power button, the RTC's alarm, and the 32-bit PM timer. The machine is always in ACPI mode (SCI_EN is 1
- * and there is no SMI command port). devices/acpi.c describes these ports to the guest.
+ * state, the power button, the RTC's alarm, and the 32-bit PM timer. The machine is always in ACPI
+ * mode (SCI_EN is 1 and there is no SMI command port). devices/acpi.c describes these ports to the
+ * guest.
  */
 #define PM_EVENT_PORT     0x600 /* status and enable, 2 bytes each */
 #define PM_CONTROL_PORT   0x604 /* 2 bytes */
@@ -36,7 +37,8 @@ int pmtimer_attach(struct pmtimer *pm, struct bus *pio, struct err *e);
 
 /* Somebody presses the power button: a guest that listens shuts down. */
 void pmtimer_power_button(struct pmtimer *pm);
-/* The RTC's alarm has come: what wakes a guest that is suspended to idle, whose IRQ 8 is off then. */
+/* The RTC's alarm has come: what wakes a guest that is suspended to idle, whose IRQ 8 is off then.
+ */
 void pmtimer_rtc_alarm(struct pmtimer *pm);
 
 #endif

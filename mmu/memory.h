@@ -28,12 +28,12 @@ struct guest_memory {
      * wants to know. Belongs to who set it. */
     uint64_t *marked;
     /* One byte a page, not 0 where it may be looked at: what one vCPU of several that run at the
-     * same time may read (vmm/ownership.h). NULL: all of it. Belongs to who set it. */
+     * same time may read (mmu/ownership.h). NULL: all of it. Belongs to who set it. */
     const uint8_t *readable;
 };
 
 /* How much there can be: well within the 39 physical address bits of ditto-v1, the end of which is
- * ours (vmm/trace.c). */
+ * ours (vmm/points/trace/trace.c). */
 #define MEMORY_MIN  (16ull << 20)
 #define MEMORY_MAX  (256ull << 30)
 #define MEMORY_STEP (2ull << 20)

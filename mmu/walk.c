@@ -3,7 +3,7 @@
 #include <string.h>
 
 /* The entry for va of a table whose entries cover 1 << shift bytes each. NULL: it cannot be read;
- * but the root that a vCPU has loaded may be lent to it (vmm/ownership.h), so that one always can.
+ * but the root that a vCPU has loaded may be lent to it (mmu/ownership.h), so that one always can.
  */
 static uint64_t *entry_of(const struct guest_memory *m, uint64_t table, uint64_t va, unsigned shift)
 {

@@ -4,23 +4,23 @@
 #include "base/bytes.h"
 #include "base/err.h"
 #include "devices/disk.h"
-#include "recorder/page_copies.h"
+#include "recording/page_copies.h"
 
 /*
  * What a recording holds for a machine that is to go on, live, from a place in it, besides CPU and
  * memory: its devices, and what it has written to its disk. A snapshot's `live`
- * (recorder/snapshot.h) is
+ * (recording/snapshot.h) is
  *
  *   u8      LIVE_STATE_VERSION
- *   varint  length, the bytes of pc_save() (vmm/pc.h)
+ *   varint  length, the bytes of pc_save() (devices/pc.h)
  *   varint  length, the data of the sync point's access, when the devices have not served it yet
- *           (vmm/shadow.h); otherwise 0
+ *           (replay/live/shadow.h); otherwise 0
  *   to the end, for each 4 KiB cluster that was written to:
  *     svarint cluster - one behind the last one (at first 0)
  *     svarint chunk - one behind the last one (at first 0)
  *
  * and the initial state of a machine has its devices and clusters in two streams
- * (recorder/streams.h).
+ * (recording/streams.h).
  */
 #define LIVE_STATE_VERSION 1u
 

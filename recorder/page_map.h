@@ -2,9 +2,9 @@
 #define RECORDER_PAGE_MAP_H
 
 #include "base/err.h"
-#include "recorder/page_copies.h"
-#include "recorder/snapshot.h"
-#include "vmm/vm.h"
+#include "recording/page_copies.h"
+#include "recording/snapshot.h"
+#include "vmm/kvm/vm.h"
 
 /*
  * Which chunk of its recording each page of a running machine's memory is: for snapshots while it

@@ -9,12 +9,12 @@
 #include <xxhash.h>
 
 #include "mmu/digest.h"
-#include "recorder/chunks.h"
 #include "recorder/live_state.h"
 #include "recorder/page_map.h"
-#include "recorder/snapshot.h"
-#include "recorder/streams.h"
-#include "recorder/writer.h"
+#include "recording/chunks.h"
+#include "recording/snapshot.h"
+#include "recording/streams.h"
+#include "recording/writer.h"
 
 /* What a kill can lose at most. */
 #define EPOCH_NS    500000000ull

@@ -9,9 +9,9 @@
 #include "base/err.h"
 #include "devices/disk.h"
 #include "mmu/dma.h"
-#include "recorder/access.h"
-#include "recorder/event.h"
-#include "vmm/vcpu_state.h"
+#include "recording/event.h"
+#include "recording/order/access.h"
+#include "vmm/kvm/vcpu_state.h"
 
 /*
  * The funnel. Nothing from the host reaches the guest except through these calls: what a read
@@ -46,7 +46,7 @@ struct initial_state {
     const struct guest_memory *memory;
     const struct initial_vcpu *cpus; /* each, in order */
     unsigned cpu_count;
-    struct bytes devices; /* of pc_save() (vmm/pc.h); the recording does not look into it */
+    struct bytes devices; /* of pc_save() (devices/pc.h); the recording does not look into it */
     struct disk *disk;    /* what was changed in its overlay is recorded, then and with each
                              snapshot; NULL: there is none. It must outlive the recorder */
     bool dlab, loopback;  /* of the console's UART: they tell output from settings */
@@ -54,11 +54,11 @@ struct initial_state {
 /* Call once, before anything runs. */
 int recorder_initial(struct recorder *r, const struct initial_state *initial, struct err *e);
 
-/* The bytes of STREAM_SYMBOLS (recorder/streams.h). */
+/* The bytes of STREAM_SYMBOLS (recording/streams.h). */
 void recorder_symbols(struct recorder *r, const struct bytes *symbols);
 
 /* What may make a replay diverge from here on, as it could not be made exact: at most DOUBT_MAX
- * bytes of text (replay/doubts.h). */
+ * bytes of text (recording/doubts.h). */
 void recorder_doubt(struct recorder *r, const char *text);
 
 /* ---- the guest's side: in the order in which things happen ---- */
@@ -80,8 +80,9 @@ void recorder_cr8(struct recorder *r, uint8_t cr8);
 /* The CPU's TSD was clear, and is set again. */
 void recorder_tsd_set(struct recorder *r);
 void recorder_hook(struct recorder *r, const struct gp_hook *hook);
-/* What only the devices get to see, so that others can follow them (vmm/shadow.h): the device time,
- * of an access that asked for it or of a pc_poll(), and console input that the UART took. */
+/* What only the devices get to see, so that others can follow them (replay/live/shadow.h): the
+ * device time, of an access that asked for it or of a pc_poll(), and console input that the UART
+ * took. */
 void recorder_time(struct recorder *r, uint64_t now_ns);
 void recorder_received(struct recorder *r, const uint8_t *data, size_t len);
 /* vCPUs that run at the same time: this one has got the right to access an object. Each one's
@@ -89,7 +90,7 @@ void recorder_received(struct recorder *r, const uint8_t *data, size_t len);
 void recorder_access(struct recorder *r, const struct access *access);
 /* The vCPU was stopped at an arbitrary instruction; the recorder_sync() of it follows. */
 void recorder_forced(struct recorder *r, const struct landmark *landmark);
-/* ---- vCPUs that run at the same time (recorder/event.h) ---- */
+/* ---- vCPUs that run at the same time (recording/event.h) ---- */
 
 /* The same of this one of them, whose turn it is. */
 void recorder_forced_ahead(struct recorder *r, unsigned vcpu, const struct landmark *landmark);

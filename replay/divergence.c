@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "mmu/digest.h"
-#include "recorder/streams.h"
-#include "replay/symbols.h"
-#include "vmm/insn.h"
-#include "vmm/ownership.h"
+#include "mmu/insn.h"
+#include "mmu/ownership.h"
+#include "recording/streams.h"
+#include "recording/symbol_list.h"
 
 /* As many as its sums can name (mmu/page_sums.h), at most. */
 #define DIFFERENCES_MAX (PAGE_SUM_ROWS * PAGE_SUM_CELLS)

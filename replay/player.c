@@ -5,10 +5,10 @@
 
 #include "base/now.h"
 #include "mmu/digest.h"
-#include "recorder/streams.h"
+#include "recording/streams.h"
 #include "replay/player_inside.h"
-#include "vmm/cr4.h"
-#include "vmm/fingerprint.h"
+#include "vmm/kvm/cr4.h"
+#include "vmm/points/fingerprint.h"
 
 int player_bad(const struct player *p, struct err *e, const char *what)
 {

@@ -5,19 +5,19 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "recorder/event.h"
-#include "recorder/snapshot.h"
-#include "recorder/streams.h"
-#include "replay/chunk_source.h"
-#include "replay/landings.h"
-#include "replay/reader.h"
-#include "replay/snapshots.h"
-#include "replay/stream_reader.h"
-#include "vmm/breakpoint.h"
-#include "vmm/clock.h"
-#include "vmm/stepper.h"
-#include "vmm/vcpu_state.h"
-#include "vmm/views.h"
+#include "recording/chunk_source.h"
+#include "recording/event.h"
+#include "recording/landings.h"
+#include "recording/reader.h"
+#include "recording/snapshot.h"
+#include "recording/snapshot_list.h"
+#include "recording/stream_reader.h"
+#include "recording/streams.h"
+#include "vmm/kvm/vcpu_state.h"
+#include "vmm/kvm/views.h"
+#include "vmm/points/breakpoint.h"
+#include "vmm/points/clock.h"
+#include "vmm/points/stepper.h"
 
 /*
  * Plays a recording: a machine of CPU and memory only. There is no device model; every input comes
@@ -99,7 +99,7 @@ struct player_follower {
 struct player {
     struct recording *recording;
     struct vm vm;
-    bool owns_tsd; /* CR4.TSD was the recorder's (vmm/cr4.h) */
+    bool owns_tsd; /* CR4.TSD was the recorder's (vmm/kvm/cr4.h) */
     bool parallel; /* its vCPUs ran at the same time (player_crew.c): they have VMs of their own */
     bool at_once;  /* ... and are to do so here, too; may be set before player_run() */
     struct player_threads *threads; /* that do it; NULL: they run one after another */
@@ -149,8 +149,8 @@ int player_run(struct player *p, uint64_t until, struct err *e);
 
 /*
  * Execute one instruction, or enter one interrupt or exception handler: then the status is
- * PLAYER_STOPPED. A sync point on the way is compared as ever. Slow (vmm/stepper.h), some 40 us in
- * the emulated host.
+ * PLAYER_STOPPED. A sync point on the way is compared as ever. Slow (vmm/points/stepper.h), some 40
+ * us in the emulated host.
  */
 int player_step(struct player *p, struct err *e);
 /* The same; where the vCPU stands within a REP (stops.repeating), several iterations may be done at
@@ -159,7 +159,7 @@ int player_steps(struct player *p, uint64_t most, uint64_t *done, struct err *e)
 
 /* Complete the instruction that exited last. */
 int player_finish_exit(struct player *p, struct err *e);
-/* Take down the state but for memory (recorder/snapshot.h), and bring it back. */
+/* Take down the state but for memory (recording/snapshot.h), and bring it back. */
 int player_mark(struct player *p, struct player_mark *mark, struct err *e);
 int player_restore(struct player *p, const struct player_mark *mark, struct err *e);
 /* Bring a replay to a snapshot from its beginning (player_open()), the only place whose memory it

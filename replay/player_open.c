@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "recorder/streams.h"
-#include "replay/meta.h"
+#include "recording/meta.h"
+#include "recording/streams.h"
 #include "replay/player_inside.h"
-#include "vmm/vcpu_state.h"
+#include "vmm/kvm/vcpu_state.h"
 
 uint32_t *player_image(struct player *p, struct err *e)
 {

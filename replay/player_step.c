@@ -1,6 +1,6 @@
 /* Single steps of a replay: see player_step() in replay/player.h. */
 #include "replay/player_inside.h"
-#include "vmm/fingerprint.h"
+#include "vmm/points/fingerprint.h"
 
 static bool is_at(struct player *p, const struct landmark *l)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "replay/chunk_source.h"
+#include "recording/chunk_source.h"
 
 /* Have the store know every chunk that there is. */
 static int know_chunks(struct snapshot_adder *a, struct err *e)

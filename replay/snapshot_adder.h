@@ -1,8 +1,8 @@
 #ifndef REPLAY_SNAPSHOT_ADDER_H
 #define REPLAY_SNAPSHOT_ADDER_H
 
-#include "recorder/chunks.h"
-#include "recorder/writer.h"
+#include "recording/chunks.h"
+#include "recording/writer.h"
 #include "replay/player.h"
 
 /*

@@ -8,8 +8,8 @@
 #include "base/now.h"
 #include "mmu/walk.h"
 #include "replay/divergence.h"
-#include "vmm/fingerprint.h"
-#include "vmm/watchpoint.h"
+#include "vmm/points/fingerprint.h"
+#include "vmm/points/watchpoint.h"
 
 /* Between checkpoints that are made on the way: what seeking costs at most. */
 #define SPACING_NS 400000000ull

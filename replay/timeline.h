@@ -1,9 +1,9 @@
 #ifndef REPLAY_TIMELINE_H
 #define REPLAY_TIMELINE_H
 
+#include "recording/snapshot_list.h"
 #include "replay/page_history.h"
 #include "replay/player.h"
-#include "replay/snapshots.h"
 
 /*
  * Time travel in a replay: go to any place of it, forwards or backwards, by checkpoints.

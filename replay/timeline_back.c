@@ -2,7 +2,7 @@
 #include "replay/timeline.h"
 
 #include "replay/divergence.h"
-#include "vmm/watchpoint.h"
+#include "vmm/points/watchpoint.h"
 
 /* Steps that are tried before the way is looked for anew. */
 #define TRY_STEPS 3000u

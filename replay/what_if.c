@@ -1,7 +1,7 @@
 /* Changing what was recorded, and seeing what comes of it: see timeline_change(). */
 #include "replay/timeline.h"
 
-#include "vmm/watchpoint.h"
+#include "vmm/points/watchpoint.h"
 
 int timeline_change(struct timeline *t, struct err *e)
 {

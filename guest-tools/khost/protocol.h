@@ -2,7 +2,7 @@
 #define KHOST_PROTOCOL_H
 
 /*
- * What dittovm outside (vmm/emulated*.c) and the agent (PID 1 of the emulated host) say to each
+ * What dittovm outside (host/emulated*.c) and the agent (PID 1 of the emulated host) say to each
  * other over four virtio-serial ports, /dev/vport0p1 to 4: control, stdin, stdout, stderr. The last
  * three carry plain bytes. A fifth one, KHOST_GDB_PORT_NAME, is there for a command that waits for
  * gdb: the agent lets the command open it and has no other part in it. Both sides are built from

@@ -1,8 +1,8 @@
 #include "tests/guests/guest.h"
 
-/* Maps the places where dittovm may keep memory of its own (vmm/annex.c), above all RAM, one after
- * another, and looks at each, and writes to it, again and again between ticks that come while it
- * computes: nothing is there, ever. Parameter: ticks=. */
+/* Maps the places where dittovm may keep memory of its own (vmm/points/annex.c), above all RAM, one
+ * after another, and looks at each, and writes to it, again and again between ticks that come while
+ * it computes: nothing is there, ever. Parameter: ticks=. */
 #define FIRST   0x7f00000000ull
 #define STEP    0x40000000ull
 #define PLACES  4

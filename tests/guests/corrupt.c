@@ -3,8 +3,8 @@
 #define TICKS 20
 
 /*
- * A bug to be found: results go round in a ring, and once, at a moment that nobody knows before, one
- * goes past its end, into a word that has nothing to do with it.
+ * A bug to be found: results go round in a ring, and once, at a moment that nobody knows before,
+ * one goes past its end, into a word that has nothing to do with it.
  */
 static volatile struct {
     uint64_t ring[512];

@@ -4,8 +4,8 @@
 
 /*
  * A loop whose progress shows in memory only, and only in a function that it calls, by way of a
- * pointer if indirect=1: where the loop itself stands, no register, no flag and nothing on the stack
- * tells one pass from another. At CPL3.
+ * pointer if indirect=1: where the loop itself stands, no register, no flag and nothing on the
+ * stack tells one pass from another. At CPL3.
  */
 static uint64_t n, indirect;
 static uint64_t count __attribute__((used));

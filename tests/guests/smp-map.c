@@ -12,8 +12,8 @@
  * page fault. How often it did is the schedule's doing, and is the same in each replay.
  */
 static OWN_PAGE uint64_t root[512], pointers[512], directory[512], leaves[512];
-/* The odd counter alone could be an entry of a page table, whose Accessed and Dirty bits do not count
- * (mmu/digest.c): the other word could not. */
+/* The odd counter alone could be an entry of a page table, whose Accessed and Dirty bits do not
+ * count (mmu/digest.c): the other word could not. */
 static OWN_PAGE struct {
     volatile uint64_t count, no_entry;
 } faults = {.no_entry = UINT64_MAX};

@@ -8,9 +8,10 @@
  * behind a BTS, which leaves OF, SF, AF and PF undefined: in the emulated host what they then are
  * depends on whether it was stepped, or run together with the ADD before it. A CPU that has to give
  * up one page is stepped through a pass of its loop, if it may be waiting (there are PAUSEs), and
- * can so come to a page that it has lost already. There it stands, in the recording, with flags that
- * it does not have in a replay. A pass is to take longer than a CPU is waited for, and have few
- * instructions: therefore the LOCKs that cross a line, for which the emulated host stops all CPUs.
+ * can so come to a page that it has lost already. There it stands, in the recording, with flags
+ * that it does not have in a replay. A pass is to take longer than a CPU is waited for, and have
+ * few instructions: therefore the LOCKs that cross a line, for which the emulated host stops all
+ * CPUs.
  */
 static struct {
     OWN_PAGE volatile uint64_t word;

@@ -217,8 +217,8 @@ EOT
     exit
 fi
 RECORDINGS=${RECORDINGS:-3}
-commit=$(git -C "$tree" log -1 --format=%h -- base devices mmu recorder replay vmm guest-tools/khost)
-git -C "$tree" diff --quiet HEAD -- base devices mmu recorder replay vmm guest-tools/khost || commit=$commit+
+commit=$(git -C "$tree" log -1 --format=%h -- base boot cli devices host mmu recorder recording replay vmm guest-tools/khost)
+git -C "$tree" diff --quiet HEAD -- base boot cli devices host mmu recorder recording replay vmm guest-tools/khost || commit=$commit+
 work=$(mktemp -d "$MATRIX/work-XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1

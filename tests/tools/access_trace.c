@@ -1,7 +1,7 @@
 /*
  * access-trace [KEY=VALUE...]: writes accesses of vCPUs to shared counters, made up as Ditto's
- * microbenchmark makes them (tests/unit/access_pattern.h), as text for `dittovm order --trace`; or
- * with recording=FILE as a recording that holds nothing else.
+ * microbenchmark makes them (tests/unit/recording/order/access_pattern.h), as text for `dittovm
+ * order --trace`; or with recording=FILE as a recording that holds nothing else.
  *
  *   vcpus=4           1 to 8
  *   accesses=10000    of each vCPU
@@ -20,10 +20,10 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "recorder/access_text.h"
-#include "recorder/streams.h"
-#include "recorder/writer.h"
-#include "tests/unit/access_pattern.h"
+#include "recording/order/access_text.h"
+#include "recording/streams.h"
+#include "recording/writer.h"
+#include "tests/unit/recording/order/access_pattern.h"
 
 static _Noreturn void die(const char *what)
 {

@@ -1,7 +1,7 @@
 #ifndef TESTS_TOOLS_BREAKPOINT_PROGRAMS_H
 #define TESTS_TOOLS_BREAKPOINT_PROGRAMS_H
 
-#include "vmm/micro_guest.h"
+#include "vmm/kvm/micro_guest.h"
 
 /* What tests/tools/breakpoints.c runs, and nobody else: each is there once. */
 
@@ -69,7 +69,8 @@ GUEST_CODE(leaving, "mov $1500000, %ecx\n"
                     "leaving_at: dec %ecx\n"
                     "jnz 1b\n" GUEST_DONE);
 #define LEAVING_PASSES 20000u
-/* It counts passes as Linux entries (vmm/entry_count.h), and waits for what does not come. */
+/* It counts passes as Linux entries (vmm/points/entry_count.h), and waits for what does not come.
+ */
 GUEST_CODE(counting, "1: decq 0x802000\n"
                      "jnz 2f\n"
                      "hlt\n"

@@ -1,7 +1,7 @@
 /*
- * Breakpoints (vmm/breakpoint.h) on small programs that a real KVM runs: where they stop, that they
- * stop nowhere else, that nothing of them stays behind, what conditions cost, and landings on
- * forced points. Writes TAP.
+ * Breakpoints (vmm/points/breakpoint.h) on small programs that a real KVM runs: where they stop,
+ * that they stop nowhere else, that nothing of them stays behind, what conditions cost, and
+ * landings on forced points. Writes TAP.
  *
  * usage: breakpoints [native]     `native`: CPL0 only, on this machine's own /dev/kvm whatever it
  * is
@@ -14,14 +14,14 @@
 #include <unistd.h>
 
 #include "base/now.h"
+#include "cli/command.h"
 #include "mmu/walk.h"
 #include "tests/tools/breakpoint_programs.h"
-#include "vmm/breakpoint.h"
-#include "vmm/clock.h"
-#include "vmm/command.h"
-#include "vmm/micro_guest.h"
-#include "vmm/fingerprint.h"
-#include "vmm/stepper.h"
+#include "vmm/kvm/micro_guest.h"
+#include "vmm/points/breakpoint.h"
+#include "vmm/points/clock.h"
+#include "vmm/points/fingerprint.h"
+#include "vmm/points/stepper.h"
 
 /* Where the programs are: a page that user code cannot write to, as that of real programs. */
 #define CODE_AT                 0x600000u
@@ -426,7 +426,7 @@ static void test_special(unsigned cpl, const struct breakpoint_means *means)
     ok(good && is_clean(PROGRAM(special)), "passing PUSHF, POPF and OUT", cpl, means);
 }
 
-/* See begin_block() in vmm/trace_copy.c. */
+/* See begin_block() in vmm/points/trace/trace_copy.c. */
 static void test_exchange(unsigned cpl)
 {
     static const struct trace_condition never = {.reg = 1, .value = 99};

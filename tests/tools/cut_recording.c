@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/file.h"
-#include "recorder/format.h"
+#include "recording/format.h"
 
 #define RECORDING_MAX (1ull << 30)
 

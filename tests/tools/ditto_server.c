@@ -1,15 +1,15 @@
 /*
- * Runs dittovm again and again without loading it each time, which in the emulated host takes as long
- * as a small guest. Requests come on stdin, as strings that each end with a zero byte: how many
- * follow; how many seconds it may take (a fraction, too), its working directory, files for stdout and
- * stderr, and the arguments of dittovm. The answer is a line on stdout with the exit status, 124 when
- * it took too long and was killed (SIGKILL). Each run is a process of its own.
+ * Runs dittovm again and again without loading it each time, which in the emulated host takes as
+ * long as a small guest. Requests come on stdin, as strings that each end with a zero byte: how
+ * many follow; how many seconds it may take (a fraction, too), its working directory, files for
+ * stdout and stderr, and the arguments of dittovm. The answer is a line on stdout with the exit
+ * status, 124 when it took too long and was killed (SIGKILL). Each run is a process of its own.
  *
  * tests/lib/common.sh has what uses it: ditto_start, ditto_bounded.
  */
 int dittovm_main(int argc, char **argv);
 #define main dittovm_main
-#include "vmm/main.c"
+#include "cli/main.c"
 #undef main
 
 #include <assert.h>

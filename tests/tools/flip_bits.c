@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "recorder/format.h"
-#include "vmm/command.h"
+#include "cli/command.h"
+#include "recording/format.h"
 
 #define RECORDING_MAX  (1ull << 30)
 #define END_MARK_BYTES (BLOCK_HEADER_BYTES + END_RAW_BYTES)

@@ -10,13 +10,13 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "recorder/event.h"
-#include "recorder/streams.h"
-#include "recorder/writer.h"
-#include "replay/chunk_source.h"
+#include "recording/chunk_source.h"
+#include "recording/event.h"
+#include "recording/reader.h"
+#include "recording/stream_reader.h"
+#include "recording/streams.h"
+#include "recording/writer.h"
 #include "replay/divergence.h"
-#include "replay/reader.h"
-#include "replay/stream_reader.h"
 
 #define SYNCS_MAX 4000 /* how far into the recording inputs are taken: replays stay short */
 /* The page that gets words where they are added, and the next but one, and in what byte of it. */

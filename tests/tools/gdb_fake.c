@@ -6,10 +6,10 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include "vmm/gdb_listen.h"
-#include "replay/gdb_server.h"
-#include "tests/unit/fake_gdb.h"
-#include "vmm/command.h"
+#include "cli/command.h"
+#include "host/gdb_listen.h"
+#include "replay/gdb/gdb_server.h"
+#include "tests/unit/replay/gdb/fake_gdb.h"
 
 static volatile sig_atomic_t quit;
 

@@ -13,13 +13,13 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "cli/description.h"
+#include "host/host.h"
 #include "mmu/digest.h"
 #include "recorder/recorder.h"
+#include "recording/snapshot_list.h"
+#include "replay/live/live.h"
 #include "replay/player.h"
-#include "replay/snapshots.h"
-#include "vmm/description.h"
-#include "vmm/host.h"
-#include "vmm/live.h"
 
 #define OUTPUT_MAX (1u << 20)
 

@@ -12,12 +12,12 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "replay/player.h"
 #include "base/file.h"
-#include "recorder/writer.h"
-#include "replay/snapshots.h"
-#include "vmm/command.h"
-#include "vmm/shadow.h"
+#include "cli/command.h"
+#include "recording/snapshot_list.h"
+#include "recording/writer.h"
+#include "replay/live/shadow.h"
+#include "replay/player.h"
 
 #define COPY "hostile.ditto"
 /* How far each goes, and for how long at most. */

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "vmm/command.h"
+#include "cli/command.h"
 
 int main(int argc, char **argv)
 {

@@ -14,10 +14,10 @@
 
 /*
  * Code that runs as part of a process, traced instruction by instruction, to check dittovm's own
- * stepping against: nothing is shared with vmm/stepper.c. The code runs in the tool's own process,
- * and the tracer is a handler of the signal that RFLAGS.TF causes: a process of its own under
- * ptrace() would cost two changes of address space a step, which takes milliseconds in the emulated
- * KVM host.
+ * stepping against: nothing is shared with vmm/points/stepper.c. The code runs in the tool's own
+ * process, and the tracer is a handler of the signal that RFLAGS.TF causes: a process of its own
+ * under ptrace() would cost two changes of address space a step, which takes milliseconds in the
+ * emulated KVM host.
  */
 #define EFLAGS_TF (1ull << 8)
 #define EFLAGS_IF (1ull << 9)

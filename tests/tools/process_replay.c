@@ -17,11 +17,11 @@
 #include <unistd.h>
 
 #include "base/hidden_ports.h"
+#include "cli/command.h"
+#include "mmu/insn.h"
 #include "replay/player_inside.h"
 #include "tests/tools/process.h"
-#include "vmm/cr4.h"
-#include "vmm/command.h"
-#include "vmm/insn.h"
+#include "vmm/kvm/cr4.h"
 
 #define FIRST_PAGE   0x1000u /* what lies below is not the guest's to touch */
 #define FLAGS_OWN    0xcd5u  /* CF PF AF ZF SF DF OF: these are as the process has them */
@@ -245,7 +245,7 @@ static bool is_port(const struct insn *insn, struct vcpu_exit *exit)
         .data = (uint8_t *)&now.rax,
     };
     next_rip = now.rip + insn->info.length;
-    /* A MOV from or to CR4 that was replaced (vmm/cr4.h): as cr4_exit() shows it. */
+    /* A MOV from or to CR4 that was replaced (vmm/kvm/cr4.h): as cr4_exit() shows it. */
     if (!in && memory(now.rip, 1)[0] >> 4 == 4 &&
         (exit->at == CR4_READ_PORT || exit->at == CR4_WRITE_PORT))
         *exit = (struct vcpu_exit){

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "recorder/event.h"
+#include "recording/event.h"
 
 /*
  * Random sequences of instructions for tests/tools/step_oracle.c. They run at the same addresses in

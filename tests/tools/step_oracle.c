@@ -1,8 +1,8 @@
 /*
  * Is the stepping clock exact? Random sequences of instructions run three times: in a guest,
- * stepped (vmm/stepper.h); in the same guest, freely; and as a process (tests/tools/process.h),
- * where this program counts conditional branches by itself, from opcode bytes. The counts of the
- * first and the last and the final states of all three must be equal.
+ * stepped (vmm/points/stepper.h); in the same guest, freely; and as a process
+ * (tests/tools/process.h), where this program counts conditional branches by itself, from opcode
+ * bytes. The counts of the first and the last and the final states of all three must be equal.
  *
  * usage: step_oracle COUNT [FIRST]
  */
@@ -10,11 +10,11 @@
 #include <stddef.h>
 #include <unistd.h>
 
+#include "cli/command.h"
 #include "tests/tools/process.h"
 #include "tests/tools/random_code.h"
-#include "vmm/command.h"
-#include "vmm/micro_guest.h"
-#include "vmm/stepper.h"
+#include "vmm/kvm/micro_guest.h"
+#include "vmm/points/stepper.h"
 
 /* Carry to overflow, without TF, IF and IOPL. */
 #define FLAGS       RFLAGS_STATUS

@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "base/now.h"
+#include "cli/command.h"
 #include "mmu/digest.h"
 #include "replay/timeline.h"
-#include "vmm/command.h"
 
 #define ASTRAY_SECONDS 5
 

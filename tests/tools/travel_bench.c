@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/now.h"
+#include "cli/command.h"
 #include "replay/timeline.h"
-#include "vmm/command.h"
 
 #define PLACES  20
 #define PAIRS   3

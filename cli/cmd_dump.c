@@ -1,0 +1,260 @@
+#include <getopt.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "cli/command.h"
+#include "recording/event.h"
+#include "recording/snapshot_list.h"
+#include "recording/stream_reader.h"
+#include "recording/streams.h"
+#include "replay/divergence.h"
+
+static const char help[] =
+    "usage: dittovm dump [OPTIONS] REC\n"
+    "\n"
+    "Lists the sync points of a recording and the events between them, in order, one a line; and\n"
+    "where its snapshots are.\n"
+    "\n"
+    "      --from N    begin at sync point N\n"
+    "      --to N      end behind sync point N\n"
+    "      --json      one JSON object a line\n";
+
+struct dump {
+    struct stream_reader *syncs, *events;
+    struct snapshot_list snapshots;
+    struct sync_point last[MAX_VCPUS];
+    unsigned vcpu; /* that runs now */
+    struct event_codec codec;
+    struct event next;
+    bool has_next, json;
+    uint64_t ordinal, from, to;
+    const char *path;
+};
+
+static void print_line(const struct dump *d, const char *kind, const char *text)
+{
+    if (d->ordinal < d->from)
+        return;
+    if (!d->json) {
+        printf("%10llu  %-6s %s\n", (unsigned long long)d->ordinal, kind, text);
+        return;
+    }
+    json_t *j =
+        json_pack("{s:I, s:s, s:s}", "ordinal", (json_int_t)d->ordinal, "type", kind, "text", text);
+    json_dumpf(j, stdout, JSON_SORT_KEYS | JSON_COMPACT);
+    putchar('\n');
+    json_decref(j);
+}
+
+static void event_format(const struct event *event, char *text, size_t size)
+{
+    int used;
+
+    switch (event->kind) {
+    case EVENT_INJECT:
+        snprintf(text, size, "interrupt, vector %#x", event->vector);
+        break;
+    case EVENT_WINDOW:
+        snprintf(text, size, "interrupt window %s", event->window ? "wanted" : "not wanted");
+        break;
+    case EVENT_DMA_WRITE:
+        snprintf(text, size, "memory written at %#llx, %u bytes",
+                 (unsigned long long)event->dma.gpa, event->dma.len);
+        break;
+    case EVENT_DMA_READ:
+        snprintf(text, size, "memory read at %#llx, %u bytes", (unsigned long long)event->dma.gpa,
+                 event->dma.len);
+        break;
+    case EVENT_HOOK:
+        snprintf(text, size, "#GP hook at %#llx", (unsigned long long)event->hook.rip);
+        break;
+    case EVENT_FORCED:
+        used =
+            snprintf(text, size, "forced point ahead at rip %#llx, CPL %u",
+                     (unsigned long long)event->landmark.regs[REGISTER_RIP], event->landmark.cpl);
+        if (event->landmark.exact)
+            used += snprintf(text + used, size - (size_t)used, ", %u pages written before",
+                             event->landmark.pages);
+        if (event->landmark.entry != ENTRY_UNKNOWN)
+            snprintf(text + used, size - (size_t)used, ", %s entry %llu into the kernel",
+                     event->landmark.entry == ENTRY_HERE ? "at" : "behind",
+                     (unsigned long long)event->landmark.entries);
+        break;
+    case EVENT_DIGEST:
+        snprintf(text, size, "digest: memory %016llx, CPU %016llx",
+                 (unsigned long long)event->digest.memory, (unsigned long long)event->digest.cpu);
+        break;
+    case EVENT_SCHEDULE:
+        snprintf(text, size, "vCPU %u runs", event->vcpu);
+        break;
+    case EVENT_START:
+        snprintf(text, size, "started at %#x", event->vector << 12);
+        break;
+    case EVENT_NMI:
+        snprintf(text, size, "NMI");
+        break;
+    case EVENT_REST:
+        snprintf(text, size, "it rests");
+        break;
+    case EVENT_REGAIN:
+        snprintf(text, size,
+                 event->all ? "lost pages come back" : "the page comes back to be written");
+        break;
+    case EVENT_TSD:
+        snprintf(text, size, "CR4.TSD is set again");
+        break;
+    case EVENT_CR8:
+        snprintf(text, size, "CR8 becomes %u", event->cr8);
+        break;
+    case EVENT_END:
+        snprintf(text, size, "end: %s%s", end_reason_text(event->end.reason),
+                 event->end.has_digest ? ", with digest" : "");
+        break;
+    case EVENT_TIME:
+        snprintf(text, size, "device time %llu.%09llu s",
+                 (unsigned long long)(event->time_ns / 1000000000u),
+                 (unsigned long long)(event->time_ns % 1000000000u));
+        break;
+    case EVENT_RECEIVED:
+        snprintf(text, size, "console input, %u byte%s", event->received.len,
+                 event->received.len == 1 ? "" : "s");
+        break;
+    }
+}
+
+/* Decode the next event, if there is one. */
+static int fetch(struct dump *d, struct err *e)
+{
+    size_t got;
+
+    if (d->has_next)
+        return 0;
+    const uint8_t *data = stream_peek(d->events, EVENT_MAX_BYTES, &got);
+    if (stream_bad(d->events))
+        return stream_error(d->events, e);
+    if (!got)
+        return 0;
+    struct cursor c = cursor_of(data, got);
+    if (!event_decode(&c, &d->codec, &d->next))
+        return err_set(e, STATUS_BAD_RECORDING, "%s is damaged: an event makes no sense", d->path);
+    stream_skip(d->events, got - cursor_left(&c));
+    d->has_next = true;
+    return 0;
+}
+
+static int dump_events(struct dump *d, struct err *e)
+{
+    char text[256] = "";
+
+    for (;;) {
+        if (fetch(d, e) < 0)
+            return -1;
+        if (!d->has_next || d->next.ordinal != d->ordinal)
+            return 0;
+        if (d->next.kind == EVENT_SCHEDULE)
+            d->vcpu = d->next.vcpu;
+        event_format(&d->next, text, sizeof text);
+        print_line(d, "event", text);
+        d->has_next = false;
+    }
+}
+
+static void dump_snapshots(const struct dump *d)
+{
+    for (size_t i = 0; i < d->snapshots.count; i++)
+        if (d->snapshots.at[i].ordinal == d->ordinal)
+            print_line(d, "snapshot", d->snapshots.at[i].name);
+}
+
+static int dump_all(struct dump *d, struct err *e)
+{
+    char what[128], text[200];
+
+    while (d->ordinal <= d->to) {
+        size_t got;
+        if (dump_events(d, e) < 0)
+            return -1;
+        const uint8_t *data = stream_peek(d->syncs, SYNC_MAX_BYTES, &got);
+        if (stream_bad(d->syncs))
+            return stream_error(d->syncs, e);
+        if (!got)
+            return 0;
+        struct cursor c = cursor_of(data, got);
+        struct sync_point sync;
+        if (!sync_decode(&c, &d->last[d->vcpu], &sync))
+            return err_set(e, STATUS_BAD_RECORDING, "%s is damaged: a sync point makes no sense",
+                           d->path);
+        stream_skip(d->syncs, got - cursor_left(&c));
+        d->ordinal++;
+        if (d->ordinal > d->to)
+            return 0;
+        sync_point_format(&sync, what, sizeof what);
+        snprintf(text, sizeof text, "%s at rip %#llx", what,
+                 (unsigned long long)sync.regs[REGISTER_RIP]);
+        print_line(d, "sync", text);
+        dump_snapshots(d);
+    }
+    return 0;
+}
+
+static int parse(struct dump *d, int argc, char **argv, struct err *e)
+{
+    static const struct option options[] = {
+        {"from", required_argument, NULL, 'f'},
+        {"to", required_argument, NULL, 't'},
+        {"json", no_argument, NULL, 'j'},
+        {0},
+    };
+    int option;
+
+    *d = (struct dump){.to = UINT64_MAX - 1};
+    optind = 1;
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+        if (option == 'j')
+            d->json = true;
+        else if (option != 'f' && option != 't')
+            return err_set(e, STATUS_USAGE, "dump: %s '%s' (see dittovm dump --help)",
+                           option == ':' ? "a value is missing after" : "unknown option",
+                           argv[optind - 1]);
+        else if (parse_number(optarg, UINT64_MAX - 1, option == 'f' ? &d->from : &d->to) < 0)
+            return err_set(e, STATUS_USAGE, "dump: '%s' is not the number of a sync point", optarg);
+    }
+    if (optind != argc - 1)
+        return err_set(e, STATUS_USAGE, "dump: give one recording (see dittovm dump --help)");
+    d->path = argv[optind];
+    return 0;
+}
+
+static int run(const struct invocation *inv, int argc, char **argv, struct err *e)
+{
+    struct dump d;
+    int rc = -1;
+
+    (void)inv;
+    if (parse(&d, argc, argv, e) < 0)
+        return -1;
+    struct recording *r = recording_open(d.path, e);
+    if (!r)
+        return -1;
+    d.syncs = stream_open(r, STREAM_SYNCS, e);
+    d.events = d.syncs ? stream_open(r, STREAM_EVENTS, e) : NULL;
+    if (d.events && snapshot_list_load(&d.snapshots, r, e) == 0)
+        rc = dump_all(&d, e);
+    snapshot_list_free(&d.snapshots);
+    if (d.events)
+        stream_close(d.events);
+    if (d.syncs)
+        stream_close(d.syncs);
+    recording_close(r);
+    return rc;
+}
+
+const struct command command_dump = {
+    .name = "dump",
+    .summary = "list the sync points and events of a recording",
+    .help = help,
+    .run = run,
+};

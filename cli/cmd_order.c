@@ -1,0 +1,216 @@
+#include <errno.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/command.h"
+#include "recording/meta.h"
+#include "recording/order/access_batch.h"
+#include "recording/order/access_text.h"
+#include "recording/order/accesses.h"
+#include "recording/order/order.h"
+#include "recording/order/order_check.h"
+#include "recording/order/order_objects.h"
+
+static const char help[] =
+    "usage: dittovm order [--json] REC\n"
+    "       dittovm order [--json] --trace FILE\n"
+    "\n"
+    "Compares order logs: what a replay has to know of accesses to shared memory by vCPUs\n"
+    "that ran at the same time, as Ditto, LEAP, JaRec and DejaVu write it, and by levels.\n"
+    "For each: what it is made of, bytes, bytes after zlib, and how long a replay takes that\n"
+    "waits for nothing else, by the time of the slowest vCPU alone: at the recording's pace,\n"
+    "and at an uneven one. Each log is replayed and compared. docs/order.md says more.\n"
+    "\n"
+    "  --trace FILE   the accesses are in a text file, one a line, in their order:\n"
+    "                 VCPU load|store OBJECT [POINT], as in '1 store 0x2f', with vCPUs 0 to 7\n"
+    "                 and a time by the vCPU's own clock; '#' begins a comment; '-' is\n"
+    "                 standard input\n"
+    "  --json         as JSON\n";
+
+struct result {
+    const struct order_encoder *encoder;
+    uint64_t constraints, bytes, compressed;
+    double time, uneven;
+};
+
+static int read_recording(struct access_list *list, const char *path, struct err *e)
+{
+    struct recording *r = recording_open(path, e);
+    int rc = -1;
+
+    if (!r)
+        return -1;
+    json_t *description = meta_load(r, e);
+    const unsigned cpus = description ? meta_cpus(description) : 0;
+    if (description && !cpus)
+        err_set(e, STATUS_BAD_RECORDING, "%s does not say how many CPUs its machine has", path);
+    if (cpus)
+        rc = accesses_load(list, r, cpus, e);
+    if (rc == 0 && !list->count)
+        rc = err_set(e, STATUS_ERROR,
+                     cpus == 1 ? "%s has one CPU: there is no order between CPUs"
+                               : "%s holds no accesses to shared memory: its CPUs took turns",
+                     path);
+    if (rc == 0)
+        access_list_sort_batches(list);
+    json_decref(description);
+    recording_close(r);
+    return rc;
+}
+
+static int read_trace(struct access_list *list, const char *path, struct err *e)
+{
+    const bool is_stdin = !strcmp(path, "-");
+    FILE *in = is_stdin ? stdin : fopen(path, "re");
+
+    if (!in)
+        return err_set(e, STATUS_ERROR, "cannot open %s: %s", path, strerror(errno));
+    const int rc = access_text_read(list, in, is_stdin ? "standard input" : path, e);
+    if (!is_stdin)
+        fclose(in);
+    return rc;
+}
+
+/* Encode, and replay what was encoded: at random, and as fast as it goes. */
+static int measure(struct result *result, const struct access_list *list, struct err *e)
+{
+    struct order_log log;
+
+    order_log_init(&log, list->vcpus);
+    order_record(result->encoder, list, &log);
+    result->constraints = log.constraints;
+    result->bytes = order_log_bytes(&log);
+    result->compressed = order_log_compressed(&log);
+    int rc = order_check(result->encoder, &log, list, ORDER_SCHEDULE_RANDOM, 1, e);
+    if (rc == 0)
+        rc = order_time(result->encoder, &log, list, 0, &result->time, e);
+    if (rc == 0)
+        rc = order_time(result->encoder, &log, list, 1, &result->uneven, e);
+    order_log_free(&log);
+    return rc;
+}
+
+static int measure_all(struct result results[ORDER_ENCODERS], const struct access_list *list,
+                       struct err *e)
+{
+    const bool progress = isatty(STDERR_FILENO);
+    int rc = 0;
+
+    for (unsigned i = 0; i < ORDER_ENCODERS && rc == 0; i++) {
+        results[i] = (struct result){.encoder = order_encoders[i]};
+        if (progress)
+            fprintf(stderr, "\r%-8s", order_encoders[i]->name);
+        rc = measure(&results[i], list, e);
+    }
+    if (progress)
+        fprintf(stderr, "\r%-8s\r", "");
+    return rc;
+}
+
+static uint64_t count_stores(const struct access_list *list)
+{
+    uint64_t stores = 0;
+
+    for (size_t i = 0; i < list->count; i++)
+        stores += list->at[i].store;
+    return stores;
+}
+
+static uint64_t count_objects(const struct access_list *list)
+{
+    struct order_objects objects;
+
+    order_objects_init(&objects, 0);
+    for (size_t i = 0; i < list->count; i++)
+        order_objects_get(&objects, list->at[i].object);
+    const uint64_t count = objects.count;
+    order_objects_free(&objects);
+    return count;
+}
+
+static void show(const struct result results[ORDER_ENCODERS], const struct access_list *list)
+{
+    const uint64_t stores = count_stores(list);
+
+    printf("%zu accesses of %u vCPUs to %llu objects: %llu loads, %llu stores\n\n", list->count,
+           list->vcpus, (unsigned long long)count_objects(list),
+           (unsigned long long)(list->count - stores), (unsigned long long)stores);
+    printf("%-7s %24s %12s %12s %8s %8s\n", "log", "made of", "bytes", "after zlib", "time",
+           "uneven");
+    for (unsigned i = 0; i < ORDER_ENCODERS; i++) {
+        const struct result *r = &results[i];
+        printf("%-7s %12llu %-11s %12llu %12llu %8.2f %8.2f\n", r->encoder->name,
+               (unsigned long long)r->constraints, r->encoder->unit, (unsigned long long)r->bytes,
+               (unsigned long long)r->compressed, r->time, r->uneven);
+    }
+}
+
+static void show_json(const struct result results[ORDER_ENCODERS], const struct access_list *list)
+{
+    const uint64_t stores = count_stores(list);
+    json_t *logs = json_array();
+
+    for (unsigned i = 0; i < ORDER_ENCODERS; i++) {
+        const struct result *r = &results[i];
+        json_array_append_new(
+            logs, json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:f}", "log", r->encoder->name, "unit",
+                            r->encoder->unit, "constraints", (json_int_t)r->constraints, "bytes",
+                            (json_int_t)r->bytes, "zlib_bytes", (json_int_t)r->compressed, "time",
+                            r->time, "uneven_time", r->uneven));
+    }
+    json_t *j =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "accesses", (json_int_t)list->count, "loads",
+                  (json_int_t)(list->count - stores), "stores", (json_int_t)stores, "objects",
+                  (json_int_t)count_objects(list), "vcpus", (json_int_t)list->vcpus, "logs", logs);
+    json_dumpf(j, stdout, JSON_SORT_KEYS | JSON_INDENT(2));
+    putchar('\n');
+    json_decref(j);
+}
+
+static int run(const struct invocation *inv, int argc, char **argv, struct err *e)
+{
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'}, {"trace", required_argument, NULL, 't'}, {0}};
+    struct result results[ORDER_ENCODERS];
+    struct access_list list = {0};
+    const char *trace = NULL;
+    bool as_json = false;
+    int option;
+
+    (void)inv;
+    optind = 1;
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+        if (option == 'j')
+            as_json = true;
+        else if (option == 't')
+            trace = optarg;
+        else
+            return err_set(e, STATUS_USAGE, "order: %s '%s' (see dittovm order --help)",
+                           option == ':' ? "a value is missing after" : "unknown option",
+                           argv[optind - 1]);
+    }
+    if (optind != argc - !trace)
+        return err_set(e, STATUS_USAGE,
+                       "order: give one recording, or --trace alone (see dittovm "
+                       "order --help)");
+    int rc = trace ? read_trace(&list, trace, e) : read_recording(&list, argv[optind], e);
+    if (rc == 0)
+        rc = measure_all(results, &list, e);
+    if (rc == 0 && as_json)
+        show_json(results, &list);
+    else if (rc == 0)
+        show(results, &list);
+    access_list_free(&list);
+    return rc;
+}
+
+const struct command command_order = {
+    .name = "order",
+    .summary = "compare logs of the order between vCPUs",
+    .help = help,
+    .run = run,
+};

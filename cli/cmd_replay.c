@@ -1,0 +1,403 @@
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+#include <jansson.h>
+
+#include "base/file.h"
+#include "base/stop_signals.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/playing.h"
+#include "host/gdb_listen.h"
+#include "replay/divergence.h"
+#include "replay/gdb/gdb_server.h"
+#include "replay/gdb/gdb_timeline.h"
+#include "replay/player.h"
+#include "vmm/machine/console.h"
+#include "vmm/machine/machine.h"
+
+/* `replay` shows what the machine put out; `verify` is the same without the output. */
+struct replay_options {
+    const char *recording; /* as it was given */
+    struct snapshot_place place;
+    uint64_t until;
+    bool quiet, json, landings, diverge, parallel;
+    const struct clock_ops *clock;
+    const char *gdb;            /* where it is waited for; NULL: no gdb */
+    uint64_t checkpoint_memory; /* bytes */
+};
+
+#define CHECKPOINT_MEMORY (256ull << 20)
+
+static const char replay_help[] =
+    "usage: dittovm replay [OPTIONS] REC[@SNAPSHOT]\n"
+    "\n"
+    "Runs the recorded machine again, instruction for instruction, and shows what it put out.\n"
+    "Neither its disk image nor anything else is needed. Everything is compared with the "
+    "recording;\n"
+    "exit status 3 and a report mean that the replay diverged. With @SNAPSHOT it begins where "
+    "that\n"
+    "is (see 'dittovm snapshot').\n"
+    "\n"
+    "      --to POINT   stop at sync point POINT (see 'dittovm dump'); with --gdb, begin there\n"
+    "      --clock NAME how forced points are found: auto (default), pmu, landmark or step\n"
+    "      --landings   say what finding the forced points has cost, and note it in REC\n"
+    "      --parallel   have CPUs that ran at the same time (run --smp crew) do so again; a CPU "
+    "waits\n"
+    "                   for others only where it gets memory from them\n"
+    "      --gdb[=WHERE] wait for gdb on this machine's port WHERE (default 1234) or on unix:PATH\n"
+    "      --diverge    let gdb change registers and memory: what follows is played with the "
+    "recorded\n"
+    "                   events until it no longer fits to them; going back undoes it\n"
+    "      --checkpoint-memory SIZE\n"
+    "                   memory for going back, with --gdb (default 256M)\n"
+    "  -q, --quiet      do not show the machine's output\n"
+    "      --json       the summary as JSON on stderr\n";
+
+static const char verify_help[] = "usage: dittovm verify [OPTIONS] REC[@SNAPSHOT]\n"
+                                  "\n"
+                                  "Replays a recording with every check and without showing the "
+                                  "machine's output. Exit status 0:\n"
+                                  "identical; 3: it diverged, and the report says where and what "
+                                  "differs; 65: not a recording, or\n"
+                                  "a damaged one.\n"
+                                  "\n"
+                                  "      --clock NAME how forced points are found: auto "
+                                  "(default), pmu, landmark or step\n"
+                                  "      --landings   say what finding the forced points has "
+                                  "cost, and note it in REC\n"
+                                  "      --parallel   have CPUs that ran at the same time (run "
+                                  "--smp crew) do so again\n"
+                                  "      --json       the result as JSON on stdout\n";
+
+static int parse_one(struct replay_options *o, int option, char **argv, struct err *e)
+{
+    switch (option) {
+    case 'q':
+        o->quiet = true;
+        return 0;
+    case 'j':
+        o->json = true;
+        return 0;
+    case 'l':
+        o->landings = true;
+        return 0;
+    case 'g':
+        o->gdb = optarg ? optarg : GDB_DEFAULT_PORT;
+        return 0;
+    case 'd':
+        o->diverge = true;
+        return 0;
+    case 'p':
+        o->parallel = true;
+        return 0;
+    case 'm':
+        if (parse_size(optarg, &o->checkpoint_memory) < 0 || o->checkpoint_memory < 16 << 20)
+            return err_set(e, STATUS_USAGE, "--checkpoint-memory takes 16M or more, not '%s'",
+                           optarg);
+        return 0;
+    case 'c':
+        return clock_option(optarg, &o->clock, e);
+    case 't':
+        if (parse_number(optarg, UINT64_MAX - 1, &o->until) < 0)
+            return err_set(e, STATUS_USAGE, "--to takes the number of a sync point, not '%s'",
+                           optarg);
+        return 0;
+    default:
+        return err_set(e, STATUS_USAGE, "%s: %s '%s' (see dittovm %s --help)", argv[0],
+                       option == ':' ? "a value is missing after" : "unknown option",
+                       argv[optind - 1], argv[0]);
+    }
+}
+
+static int parse(struct replay_options *o, int argc, char **argv, struct err *e)
+{
+    static const struct option options[] = {
+        {"to", required_argument, NULL, 't'},
+        {"quiet", no_argument, NULL, 'q'},
+        {"json", no_argument, NULL, 'j'},
+        {"landings", no_argument, NULL, 'l'},
+        {"clock", required_argument, NULL, 'c'},
+        {"parallel", no_argument, NULL, 'p'},
+        {"gdb", optional_argument, NULL, 'g'},
+        {"diverge", no_argument, NULL, 'd'},
+        {"checkpoint-memory", required_argument, NULL, 'm'},
+        {0},
+    };
+    int option;
+
+    *o = (struct replay_options){.until = UINT64_MAX, .checkpoint_memory = CHECKPOINT_MEMORY};
+    optind = 1;
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":q", options, NULL)) != -1)
+        if (parse_one(o, option, argv, e) < 0)
+            return -1;
+    if (optind != argc - 1)
+        return err_set(e, STATUS_USAGE, "%s: give one recording (see dittovm %s --help)", argv[0],
+                       argv[0]);
+    o->recording = argv[optind];
+    return snapshot_place_parse(o->recording, &o->place, e);
+}
+
+static void describe(struct landing_log *log, const struct player *p, uint64_t ns)
+{
+    log->ns = ns;
+    log->time = (uint64_t)time(NULL);
+    snprintf(log->clock, sizeof log->clock, "%s", p->cpu->clock.ops->name);
+}
+
+/* For dittovm info --landings. A recording that cannot be written to is as good. */
+static void note_landings(const struct player *p, const struct replay_options *o)
+{
+    struct err e = {0};
+
+    if (p->status == PLAYER_ENDED && o->landings &&
+        landing_log_save(&p->landings, o->place.path, &e) < 0)
+        fprintf(stderr, "dittovm: %s; the recording is as it was\n", e.text);
+}
+
+static int report(struct player *p, const struct replay_options *o, FILE *out)
+{
+    const double seconds = (double)p->landings.ns / 1e9;
+    const struct landing_stats landings = player_landing_stats(p);
+    struct rusage usage;
+    char digest[DIGEST_TEXT];
+    static const char *const results[] = {
+        [PLAYER_ENDED] = "identical",
+        [PLAYER_CUT] = "identical up to where the recorder was killed",
+        [PLAYER_DIVERGED] = "diverged",
+        [PLAYER_STOPPED] = "stopped",
+    };
+
+    const char *result = p->status == PLAYER_CUT && recording_in_progress(p->recording)
+                             ? "identical as far as it is recorded yet"
+                             : results[p->status];
+
+    getrusage(RUSAGE_SELF, &usage);
+    digest_format(&p->end, digest);
+    if (o->json) {
+        json_t *j =
+            json_pack("{s:s, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "result", result,
+                      "complete", p->status == PLAYER_ENDED, "seconds", seconds, "from",
+                      (json_int_t)(p->ordinal - p->stats.syncs), "syncs",
+                      (json_int_t)p->stats.syncs, "events", (json_int_t)p->stats.events, "landings",
+                      (json_int_t)landings.landings, "landing_exits", (json_int_t)landings.exits,
+                      "max_rss_kib", (json_int_t)usage.ru_maxrss, "digest", digest);
+        if (p->status == PLAYER_STOPPED)
+            json_object_set_new(j, "rip",
+                                json_sprintf("%#llx", (unsigned long long)p->cpu->vcpu.regs->rip));
+        if (o->landings)
+            json_object_set_new(j, "landing_costs", landing_log_json(&p->landings));
+        json_dumpf(j, out, JSON_SORT_KEYS);
+        fputc('\n', out);
+        json_decref(j);
+    } else if (p->status != PLAYER_DIVERGED) {
+        text_print(out, "dittovm: %s: %s, %llu sync points, %llu forced points, in %.1f s",
+                   o->recording, result, (unsigned long long)p->stats.syncs,
+                   (unsigned long long)landings.landings, seconds);
+        if (p->status == PLAYER_ENDED)
+            fprintf(out, "; the machine %s", end_reason_text(p->reason));
+        if (p->status == PLAYER_STOPPED)
+            fprintf(out, "; rip is %#llx", (unsigned long long)p->cpu->vcpu.regs->rip);
+        fputc('\n', out);
+        if (o->landings)
+            landing_log_print(&p->landings, out);
+    }
+    if (p->status == PLAYER_DIVERGED)
+        divergence_report(p, stderr);
+    return p->status == PLAYER_DIVERGED ? STATUS_DIVERGED : STATUS_OK;
+}
+
+/* At the snapshot that was named. Nobody sees what a quiet replay does on its way, so it may also
+ * begin at the last one before where it is to stop. */
+static int begin(struct player *p, const struct replay_options *o, struct err *e)
+{
+    if (o->place.name[0])
+        return playing_begin(p, o->place.name, o->until, e);
+    return o->quiet && o->until != UINT64_MAX ? playing_begin(p, "", o->until, e) : 0;
+}
+
+static int play(struct recording *recording, const struct replay_options *o, bool show,
+                struct err *e)
+{
+    struct player p;
+    struct console *console = NULL;
+    uint64_t start = host_now_ns();
+
+    if (player_open(&p, recording, o->clock, e) < 0)
+        return -1;
+    if (o->parallel && !p.parallel) {
+        player_close(&p);
+        return err_set(e, STATUS_USAGE,
+                       "the CPUs of %s did not run at the same time; replay it without --parallel",
+                       o->place.path);
+    }
+    p.at_once = o->parallel;
+    if (show) {
+        console = console_open(-1, STDOUT_FILENO, e);
+        p.console = console_put;
+        p.console_opaque = console;
+    }
+    int rc = begin(&p, o, e);
+    if (rc == 0)
+        rc = playing_run(&p, o->until, !show && !o->json && isatty(STDERR_FILENO), e);
+    console_close(console);
+    if (rc == 0) {
+        describe(&p.landings, &p, host_now_ns() - start);
+        note_landings(&p, o); /* first: a report sorts them */
+        rc = report(&p, o, show ? stderr : stdout);
+    }
+    player_close(&p);
+    return rc;
+}
+
+/* ---- under gdb ---- */
+
+static volatile sig_atomic_t quit;
+static struct timeline *debugged;
+
+static void on_quit(int signal)
+{
+    (void)signal;
+    quit = 1;
+    if (debugged)
+        timeline_interrupt(debugged);
+}
+
+static void say_how(const struct replay_options *o, const struct gdb_listener *l)
+{
+    text_print(stderr, "dittovm: for symbols: dittovm symbols %s > guest.sym; gdb guest.sym\n",
+               o->place.path);
+    text_print(stderr, "dittovm: waiting for gdb: target remote %s\n", l->name);
+}
+
+static int serve_gdb(struct timeline *t, const struct replay_options *o, struct err *e)
+{
+    struct gdb_listener listener;
+    struct gdb_timeline g;
+    int client, end = GDB_DETACHED;
+
+    if (gdb_open(&listener, o->gdb, e) < 0)
+        return -1;
+    gdb_timeline_init(&g, t);
+    g.target.quit = &quit;
+    g.may_change = o->diverge;
+    say_how(o, &listener);
+    while (end >= 0 && end != GDB_KILLED && end != GDB_QUIT) {
+        if (gdb_accept(&listener, &quit, &client, e) < 0)
+            end = -1;
+        else if (client < 0)
+            end = GDB_QUIT;
+        else {
+            end = gdb_serve(&g.target, client, e);
+            close(client);
+            /* The next one finds what was recorded. */
+            if (end >= 0 && timeline_undo(t, e) == TIMELINE_FAILED)
+                end = -1;
+        }
+    }
+    gdb_timeline_close(&g);
+    gdb_listener_close(&listener);
+    return end < 0 ? -1 : 0;
+}
+
+/* Go where gdb is to begin: at the snapshot that was named, at --to, or at the beginning. */
+static int go_to_start(struct timeline *t, const struct replay_options *o, struct err *e)
+{
+    const struct snapshot_entry *named = NULL;
+    uint64_t to = o->until;
+
+    if (o->place.name[0]) {
+        named = snapshot_list_find(&t->snapshots, t->player->recording, o->place.name, e);
+        if (!named)
+            return -1;
+    }
+    if (to == UINT64_MAX && named)
+        to = named->ordinal;
+    return to == UINT64_MAX || timeline_seek(t, to, e) != TIMELINE_FAILED ? 0 : -1;
+}
+
+static int debug(struct recording *recording, const struct replay_options *o, struct err *e)
+{
+    struct player p;
+    struct timeline t;
+
+    signal(SIGPIPE, SIG_IGN);
+    if (player_open(&p, recording, o->clock, e) < 0)
+        return -1;
+    int rc = timeline_open(&t, &p, o->checkpoint_memory, e);
+    if (rc == 0) {
+        debugged = &t;
+        stop_signals_catch(on_quit);
+        rc = go_to_start(&t, o, e);
+        if (rc == 0)
+            rc = serve_gdb(&t, o, e);
+        debugged = NULL;
+        timeline_close(&t);
+    }
+    player_close(&p);
+    return rc;
+}
+
+static int replay_with(const struct invocation *inv, int argc, char **argv, bool show,
+                       struct err *e)
+{
+    struct replay_options o;
+    struct host_needs needs;
+    int status;
+
+    if (parse(&o, argc, argv, e) < 0 ||
+        playing_needs(&o.place, o.gdb ? UINT64_MAX : o.until, &needs, e) < 0)
+        return -1;
+    if (o.gdb && !show)
+        return err_set(e, STATUS_USAGE, "verify takes no --gdb; dittovm replay does");
+    if (o.diverge && !o.gdb)
+        return err_set(e, STATUS_USAGE, "--diverge goes with --gdb");
+    if (o.parallel && o.gdb)
+        return err_set(e, STATUS_USAGE, "--parallel does not go with --gdb");
+    if (o.landings && o.place.name[0])
+        return err_set(e, STATUS_USAGE, "--landings is of a whole recording; give it without @%s",
+                       o.place.name);
+    o.quiet &= show; /* verify begins where it is told to */
+    needs.gdb = o.gdb;
+    if (o.gdb) { /* checkpoints hold all that the guest changes once, and more in their memory */
+        needs.guest_memory += needs.guest_memory + o.checkpoint_memory;
+        needs.write_paths[needs.write_path_count++] = o.place.path; /* monitor snapshot */
+    }
+    if (host_redirect(inv, &needs, &status, e))
+        return status;
+    struct recording *recording = recording_open(o.place.path, e);
+    if (!recording)
+        return -1;
+    int rc = o.gdb ? debug(recording, &o, e) : play(recording, &o, show && !o.quiet, e);
+    recording_close(recording);
+    return rc;
+}
+
+static int run_replay(const struct invocation *inv, int argc, char **argv, struct err *e)
+{
+    return replay_with(inv, argc, argv, true, e);
+}
+
+static int run_verify(const struct invocation *inv, int argc, char **argv, struct err *e)
+{
+    return replay_with(inv, argc, argv, false, e);
+}
+
+const struct command command_replay = {
+    .name = "replay",
+    .summary = "run a recorded machine again and show what it put out",
+    .help = replay_help,
+    .run = run_replay,
+};
+
+const struct command command_verify = {
+    .name = "verify",
+    .summary = "replay a recording with every check; 0 identical, 3 diverged",
+    .help = verify_help,
+    .run = run_verify,
+};

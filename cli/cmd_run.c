@@ -1,0 +1,303 @@
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/stop_signals.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/description.h"
+#include "cli/run_options.h"
+#include "cli/run_sources.h"
+#include "host/doctor/doctor.h"
+#include "recording/meta.h"
+#include "replay/live/live.h"
+#include "vmm/machine/machine.h"
+
+/* What signals stop: the machine, or the replay to where it goes live. */
+static struct machine *running;
+static struct live *arriving;
+
+static void on_signal(int signal)
+{
+    (void)signal;
+    if (running)
+        machine_stop(running);
+    else if (arriving)
+        live_interrupt(arriving);
+}
+
+static struct recorder *start_recording(const struct run_options *o, const struct run_sources *s,
+                                        struct machine *m, const struct machine_boot *boot,
+                                        struct err *e)
+{
+    if (m->kernel_code.doubt[0] && !o->unsure) {
+        err_set(e, STATUS_ERROR,
+                "this kernel cannot be recorded exactly: %s; give --unsure to record it all the "
+                "same, or leave --record out",
+                m->kernel_code.doubt);
+        return NULL;
+    }
+    char *meta = description_of_boot(o, s, m, boot);
+    struct recorder *recorder;
+
+    if (!meta) {
+        err_set(e, STATUS_ERROR,
+                "the kernel's or the image's name, or the command line, is not valid UTF-8");
+        return NULL;
+    }
+    recorder = recorder_create(o->recording, o->force, meta, e);
+    free(meta);
+    recorder_symbols(recorder, &boot->symbols);
+    if (recorder && machine_record(m, recorder, e) < 0) {
+        recorder_abort(recorder);
+        return NULL;
+    }
+    return recorder;
+}
+
+static void summarize(const struct run_options *o, const struct machine *m, enum end_reason reason,
+                      const struct recorder_stats *stats, double seconds)
+{
+    struct rusage usage;
+    struct stat st;
+    char digest[DIGEST_TEXT];
+
+    if (o->quiet)
+        return;
+    getrusage(RUSAGE_SELF, &usage);
+    digest_format(&stats->end, digest);
+    long long bytes = o->record && stat(o->recording, &st) == 0 ? (long long)st.st_size : 0;
+    if (o->json) {
+        json_t *j = json_pack(
+            "{s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "end",
+            end_reason_text(reason), "seconds", seconds, "exits", (json_int_t)m->stats.exits,
+            "interrupts", (json_int_t)m->stats.interrupts, "forced", (json_int_t)m->stats.forced,
+            "forced_at_entries", (json_int_t)m->stats.entries, "syncs", (json_int_t)stats->syncs,
+            "events", (json_int_t)stats->events, "bytes", (json_int_t)bytes, "max_rss_kib",
+            (json_int_t)usage.ru_maxrss, "digest", digest);
+        if (o->checkpoint_s)
+            json_object_update_new(
+                j, json_pack("{s:I, s:f, s:f}", "snapshots", (json_int_t)stats->snapshots,
+                             "snapshot_ms", (double)m->stats.snapshot_ns / 1e6, "snapshot_max_ms",
+                             (double)m->stats.snapshot_max_ns / 1e6));
+        json_dumpf(j, stderr, JSON_SORT_KEYS);
+        fputc('\n', stderr);
+        json_decref(j);
+        return;
+    }
+    fprintf(stderr,
+            "dittovm: the machine %s after %.1f s: %llu exits, %llu interrupts, %llu forced\n",
+            reason == END_POWEROFF || reason == END_RESET ? end_reason_text(reason) : "ended",
+            seconds, (unsigned long long)m->stats.exits, (unsigned long long)m->stats.interrupts,
+            (unsigned long long)m->stats.forced);
+    if (stats->snapshots)
+        fprintf(stderr,
+                "dittovm: %llu snapshots, for which the machine stood still %.0f ms at most\n",
+                (unsigned long long)stats->snapshots, (double)m->stats.snapshot_max_ns / 1e6);
+    if (o->record)
+        text_print(stderr,
+                   "dittovm: recorded in %s, %lld bytes; replay it with: dittovm replay %s\n",
+                   o->recording, bytes, o->recording);
+}
+
+/* Run to the end, and finish the recording whatever happened: what was recorded can be replayed. */
+static int run_machine(struct machine *m, struct recorder *recorder, enum end_reason *reason,
+                       struct recorder_stats *stats, struct err *e)
+{
+    struct err later;
+    int rc = machine_run(m, reason, e);
+    bool with_digest = rc == 0 && !m->ended_between;
+
+    if (recorder_end(recorder, &m->vm, *reason, with_digest, rc ? &later : e) < 0)
+        rc = -1;
+    recorder_stats(recorder, stats);
+    if (recorder_finish(recorder, *reason, rc ? &later : e) < 0)
+        rc = -1;
+    return rc;
+}
+
+/* Run a machine that is ready to; start: when it was begun to be made. */
+static int run_ready(const struct run_options *o, struct machine *m, struct recorder *recorder,
+                     uint64_t start, struct err *e)
+{
+    struct recorder_stats stats;
+    enum end_reason reason;
+
+    running = m;
+    stop_signals_catch(on_signal);
+    int rc = run_machine(m, recorder, &reason, &stats, e);
+    running = NULL;
+    if (rc == 0)
+        summarize(o, m, reason, &stats, (double)(host_now_ns() - start) / 1e9);
+    return rc;
+}
+
+/* How a machine runs, whatever it is. */
+static struct machine_config machine_config_of(const struct run_options *o)
+{
+    return (struct machine_config){
+        .cpu_doubt = o->cpu_doubt,
+        .clock = o->clock,
+        .slow = o->slow,
+        .grace_ns = o->grace_ms * 1000000u,
+        .digest_ns = o->digest_s * 1000000000u,
+        .snapshot_ns = o->checkpoint_s * 1000000000u,
+    };
+}
+
+static int run_sources(const struct run_options *o, struct run_sources *s, struct console *console,
+                       struct err *e)
+{
+    struct machine m;
+    struct machine_boot boot;
+    struct recorder *recorder = NULL;
+    struct machine_config config = machine_config_of(o);
+    uint64_t start = host_now_ns();
+
+    config.memory = o->memory;
+    config.cpus = (unsigned)o->cpus;
+    config.chaos = o->chaos;
+    config.parallel = o->crew && o->cpus > 1;
+    config.loose = o->loose;
+    config.kernel = s->kernel;
+    config.kernel_len = s->kernel_len;
+    config.initrd = s->initrd;
+    config.initrd_len = s->initrd_len;
+    config.command_line = s->command_line;
+    config.disk = s->disk;
+    config.owns_tsd = true;
+
+    if (machine_create(&m, &config, console, &boot, e) < 0)
+        return -1;
+    if (o->record)
+        recorder = start_recording(o, s, &m, &boot, e);
+    free(boot.vmlinux);
+    bytes_free(&boot.symbols);
+    run_sources_drop_boot_files(s); /* they are in guest memory now */
+    int rc = o->record && !recorder ? -1 : run_ready(o, &m, recorder, start, e);
+    machine_destroy(&m);
+    return rc;
+}
+
+static struct recorder *record_from(const struct run_options *o, const struct live *l,
+                                    struct machine *m, struct err *e)
+{
+    char *text = description_of_live(o, l->meta, l->point, l->image, m);
+    struct recorder *recorder;
+
+    if (!text) {
+        err_set(e, STATUS_ERROR, "the recording's or the image's name is not valid UTF-8");
+        return NULL;
+    }
+    recorder = recorder_create(o->recording, o->force, text, e);
+    free(text);
+    if (recorder && live_record(l, m, recorder, e) < 0) {
+        recorder_abort(recorder);
+        return NULL;
+    }
+    return recorder;
+}
+
+static int run_from(const struct run_options *o, struct live *l, struct console *console,
+                    struct err *e)
+{
+    const struct machine_config how = machine_config_of(o);
+    struct machine m;
+    struct recorder *recorder = NULL;
+    uint64_t start = host_now_ns();
+
+    if (live_machine(l, &how, &m, console, e) < 0)
+        return -1;
+    if (o->record)
+        recorder = record_from(o, l, &m, e);
+    int rc = o->record && !recorder ? -1 : run_ready(o, &m, recorder, start, e);
+    machine_destroy(&m);
+    return rc;
+}
+
+/* False: it is for this process to run the machine, here. */
+static bool redirected(const struct invocation *inv, struct run_options *o, uint64_t memory,
+                       int *status, struct err *e)
+{
+    struct host_needs needs = {.guest_memory = memory};
+
+    if (guest_memory_check_host(memory, e) < 0) {
+        *status = -1;
+        return true;
+    }
+    if (o->record)
+        needs.recording = needs.write_paths[needs.write_path_count++] = o->recording;
+    if (o->write_through)
+        needs.write_paths[needs.write_path_count++] = o->disk;
+    if (host_redirect(inv, &needs, status, e))
+        return true;
+    o->cpu_doubt = o->record ? doctor_cpu_doubt() : NULL;
+    o->cpu_executes = o->record ? doctor_hidden_instructions() : NULL;
+    return false;
+}
+
+static int run_live(const struct invocation *inv, struct run_options *o, struct err *e)
+{
+    const struct live_request request = {
+        .from = o->from,
+        .output = o->record ? o->recording : NULL,
+        .overwrite = o->force,
+        .disk = o->disk,
+        .check_disk = o->check_disk,
+    };
+    struct live l;
+    int rc;
+
+    if (live_open(&l, &request, e) < 0)
+        return -1;
+    if (!redirected(inv, o, meta_memory(l.meta), &rc, e)) {
+        arriving = &l;
+        stop_signals_catch(on_signal);
+        rc = live_play(&l, e);
+        arriving = NULL;
+        if (rc == 0 && !o->quiet && !o->json)
+            text_print(stderr, "dittovm: live from sync point %llu of %s\n",
+                       (unsigned long long)l.point, o->from.path);
+        struct console *console = rc == 0 ? console_open(STDIN_FILENO, STDOUT_FILENO, e) : NULL;
+        rc = console ? run_from(o, &l, console, e) : -1;
+        console_close(console);
+    }
+    live_close(&l);
+    return rc;
+}
+
+static int run(const struct invocation *inv, int argc, char **argv, struct err *e)
+{
+    struct run_options o;
+    struct run_sources s;
+    int status;
+
+    if (run_options_parse(&o, argc, argv, e) < 0)
+        return -1;
+    if (o.from.path[0])
+        return run_live(inv, &o, e);
+    if (run_sources_check(&o, e) < 0)
+        return -1;
+    if (redirected(inv, &o, o.memory, &status, e))
+        return status;
+    if (run_sources_load(&s, &o, e) < 0)
+        return -1;
+    struct console *console = console_open(STDIN_FILENO, STDOUT_FILENO, e);
+    int rc = console ? run_sources(&o, &s, console, e) : -1;
+    console_close(console);
+    run_sources_free(&s);
+    return rc;
+}
+
+const struct command command_run = {
+    .name = "run",
+    .summary = "run a machine from a disk image or a kernel, and record it with --record",
+    .help = run_help,
+    .run = run,
+};

@@ -1,0 +1,385 @@
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "cli/playing.h"
+#include "recorder/live_state.h"
+#include "replay/divergence.h"
+#include "replay/live/recorded_machine.h"
+#include "replay/live/shadow.h"
+#include "replay/snapshot_adder.h"
+
+static const char help[] =
+    "usage: dittovm snapshot [OPTIONS] REC\n"
+    "\n"
+    "Replays a recording to a sync point and keeps the machine's state there in the recording, so "
+    "that\n"
+    "dittovm replay REC@NAME begins at it, and dittovm replay --gdb is there in a moment. 'dittovm "
+    "info'\n"
+    "lists the snapshots of a recording.\n"
+    "\n"
+    "      --at POINT   where: the number of a sync point (see 'dittovm dump'; default: the last "
+    "one)\n"
+    "      --every N    at every N sync points, from --at (default: N) to the end\n"
+    "      --name NAME  what it is called (default: 1, 2, ...)\n"
+    "      --disk IMG   the disk image that was recorded with, where it is now. With it, devices "
+    "and "
+    "disk\n"
+    "                   are kept too, and dittovm run --from begins there; without, it replays to "
+    "there\n"
+    "      --clock NAME how forced points are found: auto (default), pmu, landmark or step\n"
+    "  -q, --quiet      say nothing\n";
+
+struct snapshot_options {
+    struct snapshot_place place;
+    uint64_t at;    /* 0: the last sync point */
+    uint64_t every; /* sync points; 0: one snapshot only */
+    uint64_t last;  /* sync point of the recording */
+    const char *name, *disk;
+    const struct clock_ops *clock;
+    bool quiet;
+};
+
+static int parse_one(struct snapshot_options *o, int option, char **argv, struct err *e)
+{
+    switch (option) {
+    case 'q':
+        o->quiet = true;
+        return 0;
+    case 'a':
+        if (parse_number(optarg, UINT64_MAX - 1, &o->at) < 0 || !o->at)
+            return err_set(e, STATUS_USAGE,
+                           "--at takes the number of a sync point, from 1 on, not '%s'", optarg);
+        return 0;
+    case 'e':
+        if (parse_number(optarg, UINT64_MAX - 1, &o->every) < 0 || !o->every)
+            return err_set(e, STATUS_USAGE, "--every takes a number of sync points, not '%s'",
+                           optarg);
+        return 0;
+    case 'n':
+        o->name = optarg;
+        if (!snapshot_name_valid(optarg))
+            return err_set(e, STATUS_USAGE,
+                           "--name takes up to %u letters, digits, '.', '_', '+' or '-', not '%s'",
+                           SNAPSHOT_NAME_MAX, optarg);
+        return 0;
+    case 'd':
+        o->disk = optarg;
+        return 0;
+    case 'c':
+        return clock_option(optarg, &o->clock, e);
+    default:
+        return err_set(e, STATUS_USAGE, "snapshot: %s '%s' (see dittovm snapshot --help)",
+                       option == ':' ? "a value is missing after" : "unknown option",
+                       argv[optind - 1]);
+    }
+}
+
+static int parse(struct snapshot_options *o, int argc, char **argv, struct err *e)
+{
+    static const struct option options[] = {
+        {"at", required_argument, NULL, 'a'},
+        {"every", required_argument, NULL, 'e'},
+        {"name", required_argument, NULL, 'n'},
+        {"clock", required_argument, NULL, 'c'},
+        {"disk", required_argument, NULL, 'd'},
+        {"quiet", no_argument, NULL, 'q'},
+        {0},
+    };
+    int option;
+
+    *o = (struct snapshot_options){0};
+    optind = 1;
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":q", options, NULL)) != -1)
+        if (parse_one(o, option, argv, e) < 0)
+            return -1;
+    if (optind != argc - 1)
+        return err_set(e, STATUS_USAGE,
+                       "snapshot: give one recording (see dittovm snapshot --help)");
+    if (o->every && o->name)
+        return err_set(e, STATUS_USAGE, "--every names its snapshots itself: 1, 2, ...");
+    if (!o->at)
+        o->at = o->every;
+    return snapshot_place_parse(argv[optind], &o->place, e);
+}
+
+/* Choose the place, and refuse what cannot be before a long replay. */
+static int choose(struct snapshot_options *o, const struct recording *r, struct err *e)
+{
+    struct snapshot_list list;
+    uint64_t last;
+    int rc = 0;
+
+    if (o->place.name[0])
+        return err_set(e, STATUS_USAGE, "snapshot: give a recording, without @%s", o->place.name);
+    if (!recording_complete(r))
+        return err_set(e, STATUS_ERROR, "%s cannot be added to: %s", recording_path(r),
+                       recording_in_progress(r) ? "it is still being recorded"
+                                                : "its recorder was killed before it had finished");
+    if (access(recording_path(r), W_OK) < 0)
+        return err_set(e, STATUS_ERROR, "%s may not be written to; make a copy", recording_path(r));
+    if (recording_last_sync(r, &last, e) < 0 || snapshot_list_load(&list, r, e) < 0)
+        return -1;
+    if (!last)
+        rc = err_set(e, STATUS_ERROR, "%s has no sync point", recording_path(r));
+    else if (o->at > last)
+        rc = err_set(e, STATUS_ERROR, "%s has %llu sync points; %llu is behind its end",
+                     recording_path(r), (unsigned long long)last, (unsigned long long)o->at);
+    else
+        rc = snapshot_list_check_name(&list, r, o->name ? o->name : "", e);
+    o->last = last;
+    if (!o->at)
+        o->at = last;
+    snapshot_list_free(&list);
+    return rc;
+}
+
+static void say(const struct snapshot_entry *made, const struct snapshot_options *o)
+{
+    if (!o->quiet)
+        text_print(stdout,
+                   "dittovm: snapshot %s at sync point %llu: %llu pages, %llu of them new; dittovm "
+                   "replay %s@%s\n",
+                   made->name, (unsigned long long)made->ordinal, (unsigned long long)made->pages,
+                   (unsigned long long)made->new_chunks, o->place.path, made->name);
+}
+
+/* ---- devices and disk that follow the replay ---- */
+
+struct following {
+    struct shadow *shadow; /* NULL: nobody follows */
+    struct disk *disk;
+    struct disk_map *map;
+    struct kernel_code code; /* as the recording describes it */
+};
+
+static void follow_no_more(struct following *f)
+{
+    if (f->shadow)
+        shadow_close(f->shadow);
+    free(f->shadow);
+    disk_map_destroy(f->map);
+    disk_close(f->disk);
+    *f = (struct following){0};
+}
+
+static void say_without(const struct snapshot_options *o, const struct err *why)
+{
+    if (!o->quiet)
+        fprintf(stderr,
+                "dittovm: snapshots are without devices and disk, so that run --from replays to "
+                "them from before: %s\n",
+                why->text);
+}
+
+/* What devices need is there: the disk image, if the machine had one. */
+static int prepare(struct following *f, const struct player *p, const struct snapshot_options *o,
+                   struct err *e)
+{
+    json_t *description = meta_load(p->recording, e);
+    int rc =
+        description ? recorded_disk_open(description, o->disk, o->place.path, &f->disk, e) : -1;
+
+    if (description)
+        recorded_kernel_code(description, &f->code);
+    json_decref(description);
+    if (rc < 0)
+        return -1;
+    f->map = disk_map_create(f->disk, e);
+    f->shadow = calloc(1, sizeof *f->shadow); /* a disk's buffer is in it */
+    if (f->map && !f->shadow)
+        err_set(e, STATUS_ERROR, "out of memory");
+    return f->map && f->shadow ? 0 : -1;
+}
+
+/* Nobody follows from here on; that is an error only when the image was named. */
+static int go_without(struct following *f, const struct snapshot_options *o, struct err *e)
+{
+    follow_no_more(f);
+    if (o->disk)
+        return -1;
+    say_without(o, e);
+    return 0;
+}
+
+/* Begin as near to o->at as can be; with devices where they can be had. */
+static int begin(struct following *f, struct player *p, const struct snapshot_options *o,
+                 struct err *e)
+{
+    struct snapshot_list list;
+
+    if (p->cpu_count > 1 && o->disk)
+        return err_set(e, STATUS_ERROR,
+                       "snapshot --disk is for going live, which a machine with several CPUs, as "
+                       "in %s, cannot; leave it out",
+                       o->place.path);
+    if (p->cpu_count > 1)
+        return playing_begin(p, "", o->at, e);
+    if (prepare(f, p, o, e) < 0)
+        return go_without(f, o, e) < 0 ? -1 : playing_begin(p, "", o->at, e);
+    if (snapshot_list_load(&list, p->recording, e) < 0)
+        return -1;
+    const struct snapshot_entry *from = snapshot_list_live_before(&list, o->at);
+    int rc = from ? player_enter(p, from, e) : 0;
+    if (rc == 0 && shadow_open(f->shadow, p, f->disk, f->code.kexec_hook, from, e) < 0)
+        rc = go_without(f, o, e);
+    snapshot_list_free(&list);
+    return rc;
+}
+
+/* Play on, to before the access there; where the devices turn out not to be those that were
+ * recorded, without them. */
+static int play(struct following *f, struct player *p, uint64_t at,
+                const struct snapshot_options *o, struct err *e)
+{
+    const bool progress = !o->quiet && isatty(STDERR_FILENO);
+    int rc = 0;
+
+    if (p->at_sync && p->ordinal == at)
+        return 0;
+    if (f->shadow) {
+        f->shadow->hold = at;
+        rc = shadow_go_on(f->shadow, e);
+    }
+    if (rc == 0)
+        rc = playing_run(p, at, progress, e);
+    if (rc < 0 && f->shadow && f->shadow->differs && go_without(f, o, e) == 0)
+        rc = playing_run(p, at, progress, e);
+    if (rc == 0 && f->shadow && shadow_check_kernel(f->shadow, e) < 0)
+        rc = go_without(f, o, e);
+    return rc;
+}
+
+struct live_part {
+    struct snapshot_live ops; /* its first member */
+    struct live_state state;
+};
+
+static int take_live(const struct snapshot_live *live, struct chunk_store *chunks,
+                     struct bytes *out, struct err *e)
+{
+    return live_state_take(&((const struct live_part *)live)->state, chunks, out, e);
+}
+
+static int take(struct snapshot_adder *a, struct player *p, struct following *f,
+                const struct snapshot_options *o, struct snapshot_entry *made, struct err *e)
+{
+    struct bytes devices = {0}, access = {0};
+    const struct live_part live = {
+        .ops.take = take_live,
+        .state = {.devices = &devices, .access = &access, .disk = f->map},
+    };
+
+    if (f->shadow) {
+        shadow_save(f->shadow, &devices);
+        shadow_save_access(f->shadow, &access);
+    }
+    int rc = snapshot_adder_put(a, p, o->name, f->shadow ? &live.ops : NULL, made, e);
+    bytes_free(&devices);
+    bytes_free(&access);
+    return rc;
+}
+
+/* ---- all of it ---- */
+
+/* 0: the replay stands there; a status otherwise, or -1. */
+static int go_there(struct following *f, struct player *p, uint64_t at,
+                    const struct snapshot_options *o, struct err *e)
+{
+    if (play(f, p, at, o, e) < 0)
+        return -1;
+    if (p->status == PLAYER_DIVERGED) {
+        divergence_report(p, stderr);
+        return STATUS_DIVERGED;
+    }
+    if (!p->at_sync || p->ordinal != at)
+        return err_set(e, STATUS_ERROR, "stopped behind sync point %llu, before %llu",
+                       (unsigned long long)p->ordinal, (unsigned long long)at);
+    return 0;
+}
+
+/* At o->at; or there, and at every so many sync points behind it. */
+static int take_all(struct snapshot_adder *a, struct player *p, const struct snapshot_options *o,
+                    struct err *e)
+{
+    struct following f = {0};
+    struct snapshot_entry made;
+    int rc = begin(&f, p, o, e);
+
+    for (uint64_t at = o->at; rc == 0 && at <= o->last; at += o->every) {
+        rc = go_there(&f, p, at, o, e);
+        if (rc == 0)
+            rc = take(a, p, &f, o, &made, e);
+        if (rc == 0)
+            say(&made, o);
+        if (!o->every || o->last - at < o->every)
+            break;
+    }
+    follow_no_more(&f);
+    return rc;
+}
+
+static int make(const struct snapshot_options *o, struct recording *r, struct err *e)
+{
+    struct snapshot_adder adder;
+    struct player p;
+    struct err later;
+
+    if (snapshot_adder_open(&adder, recording_path(r), e) < 0)
+        return -1;
+    if (player_open(&p, r, o->clock, e) < 0) {
+        snapshot_adder_abort(&adder);
+        return -1;
+    }
+    int rc = take_all(&adder, &p, o, e);
+    player_close(&p);
+    /* Those that were made stay, also when the way to the next one failed. */
+    if (adder.added)
+        return snapshot_adder_finish(&adder, rc ? &later : e) < 0 && rc == 0 ? -1 : rc;
+    snapshot_adder_abort(&adder);
+    return rc;
+}
+
+/* Once more in the emulated host, if it runs there. */
+static int check(struct snapshot_options *o, struct err *e)
+{
+    struct recording *r = recording_open(o->place.path, e);
+
+    if (!r)
+        return -1;
+    int rc = choose(o, r, e);
+    recording_close(r);
+    return rc;
+}
+
+static int run(const struct invocation *inv, int argc, char **argv, struct err *e)
+{
+    struct snapshot_options o;
+    struct host_needs needs;
+    int status;
+
+    if (parse(&o, argc, argv, e) < 0 || check(&o, e) < 0 ||
+        playing_needs(&o.place, UINT64_MAX, &needs, e) < 0)
+        return -1;
+    needs.write_paths[needs.write_path_count++] = o.place.path;
+    if (host_redirect(inv, &needs, &status, e))
+        return status;
+    struct recording *r = recording_open(o.place.path, e);
+    if (!r)
+        return -1;
+    int rc = make(&o, r, e);
+    recording_close(r);
+    return rc;
+}
+
+const struct command command_snapshot = {
+    .name = "snapshot",
+    .summary = "keep the machine's state at a sync point in its recording",
+    .help = help,
+    .run = run,
+};

@@ -1,0 +1,126 @@
+#include "cli/description.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/version.h"
+#include "replay/live/recorded_machine.h"
+
+#define RECORDER "dittovm " DITTO_VERSION
+
+/* ---- the disk ---- */
+
+static json_t *describe_disk(const char *path, struct disk *disk)
+{
+    char *absolute = realpath(path, NULL), digest[RECORDED_DISK_DIGEST];
+
+    recorded_disk_digest(disk, digest);
+    json_t *j = json_pack("{s:s, s:I, s:s}", "path", absolute ? absolute : path, "size",
+                          (json_int_t)disk->size, "digest", digest);
+    free(absolute);
+    return j;
+}
+
+/* ---- the kernel's code ---- */
+
+static json_t *describe_code(const struct machine *m)
+{
+    const struct stable_code *stable = &m->clock_host.stable;
+    json_t *ranges = json_array();
+
+    for (unsigned i = 0; i < stable->count; i++)
+        json_array_append_new(ranges, json_pack("[I, I, I]", (json_int_t)stable->range[i].va,
+                                                (json_int_t)stable->range[i].gpa,
+                                                (json_int_t)stable->range[i].len));
+    return ranges;
+}
+
+/* ---- all of it ---- */
+
+static char *text_of(json_t *description)
+{
+    char *text = description ? json_dumps(description, JSON_SORT_KEYS) : NULL;
+
+    json_decref(description);
+    return text;
+}
+
+/* What of its options says how it ran, where that is not as ever. */
+static void describe_options(json_t *machine, const struct run_options *o, const struct machine *m)
+{
+    if (m->config.parallel)
+        json_object_set_new(machine, "smp", json_string("crew"));
+    if (o->slow > 1)
+        json_object_set_new(machine, "slow", json_integer((json_int_t)o->slow));
+    if (o->cpu_executes && o->cpu_executes[0])
+        json_object_set_new(machine, "executes", json_string(o->cpu_executes));
+    if (o->chaos && o->cpus > 1) /* all 64 bits, which JSON's numbers need not have */
+        json_object_set_new(machine, "chaos", json_sprintf("%llu", (unsigned long long)o->chaos));
+}
+
+/* What dittovm has made of the kernel's code. */
+static json_t *describe_kernel_code(const struct kernel_code *code)
+{
+    const struct entry_count *entries = &code->entries;
+
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:i}}", "patched",
+                     (int)code->patched, "module_hook", (json_int_t)code->module_hook, "kexec_hook",
+                     (json_int_t)code->kexec_hook, "start", (json_int_t)code->start, "end",
+                     (json_int_t)code->end, "entries", "gs_offset", (json_int_t)entries->gs_offset,
+                     "start", (json_int_t)entries->start, "end", (json_int_t)entries->end, "sites",
+                     (int)entries->sites);
+}
+
+char *description_of_boot(const struct run_options *o, const struct run_sources *s,
+                          const struct machine *m, const struct machine_boot *boot)
+{
+    json_t *description = json_pack(
+        "{s:s, s:{s:I, s:i, s:s, s:s, s:s, s:b}, s:{s:s, s:s, s:s, s:o, s:o}, s:I}", "recorder",
+        RECORDER, "machine", "memory", (json_int_t)o->memory, "cpus", (int)o->cpus, "cpu",
+        "ditto-v1", "clock", m->cpu->clock.ops->name, "console", "16550 at 0x3f8", "owns_tsd",
+        (int)m->config.owns_tsd, "boot", "from", s->description, "kernel", boot->version,
+        "command_line", s->command_line, "kernel_code", describe_kernel_code(&m->kernel_code),
+        "code", describe_code(m), "time", (json_int_t)time(NULL));
+
+    if (description)
+        describe_options(json_object_get(description, "machine"), o, m);
+    if (description && s->disk) {
+        json_t *disk = describe_disk(o->disk, s->disk);
+        if (!disk) {
+            json_decref(description);
+            return NULL;
+        }
+        json_object_set_new(description, "disk", disk);
+    }
+    return text_of(description);
+}
+
+char *description_of_live(const struct run_options *o, const json_t *before, uint64_t sync,
+                          const char *disk, const struct machine *m)
+{
+    json_t *description = json_deep_copy(before);
+    json_t *from = json_pack("{s:s, s:I}", "recording", o->from.path, "sync", (json_int_t)sync);
+
+    if (!from) {
+        json_decref(description);
+        return NULL;
+    }
+    json_object_set_new(description, "live_from", from);
+    json_object_set_new(description, "recorder", json_string(RECORDER));
+    json_object_set_new(description, "time", json_integer((json_int_t)time(NULL)));
+    json_t *machine = json_object_get(description, "machine");
+    json_object_set_new(machine, "clock", json_string(m->cpu->clock.ops->name));
+    json_object_del(machine, "slow");
+    json_object_del(machine, "executes");
+    describe_options(machine, o, m);
+    if (disk) {
+        char *absolute = realpath(disk, NULL);
+        json_object_set_new(json_object_get(description, "disk"), "path",
+                            json_string(absolute ? absolute : disk));
+        free(absolute);
+    }
+    return text_of(description);
+}

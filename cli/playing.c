@@ -1,0 +1,112 @@
+#include "cli/playing.h"
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/stop_signals.h"
+#include "recording/meta.h"
+
+/* How often it is said how far it is; each time threads begin anew, where there are some. */
+#define PROGRESS_SYNCS         2000
+#define PROGRESS_SYNCS_AT_ONCE 20000
+
+static struct player *playing;
+static volatile sig_atomic_t stop_wanted;
+
+static void on_signal(int signal)
+{
+    (void)signal;
+    stop_wanted = 1;
+    if (playing)
+        player_interrupt(playing);
+}
+
+/* The snapshot that was named; NULL with an error when there is none, or `until` is before it. */
+static const struct snapshot_entry *find(const struct snapshot_list *list,
+                                         const struct recording *r, const char *name,
+                                         uint64_t until, struct err *e)
+{
+    const struct snapshot_entry *entry = snapshot_list_find(list, r, name, e);
+
+    if (!entry || entry->ordinal <= until)
+        return entry;
+    err_set(e, STATUS_USAGE, "--to %llu is before the snapshot '%s', at sync point %llu",
+            (unsigned long long)until, name, (unsigned long long)entry->ordinal);
+    return NULL;
+}
+
+static int check_place(const struct recording *r, const char *name, uint64_t until, struct err *e)
+{
+    struct snapshot_list list;
+
+    if (!name[0])
+        return 0;
+    if (snapshot_list_load(&list, r, e) < 0)
+        return -1;
+    int rc = find(&list, r, name, until, e) ? 0 : -1;
+    snapshot_list_free(&list);
+    return rc;
+}
+
+int playing_needs(const struct snapshot_place *place, uint64_t until, struct host_needs *needs,
+                  struct err *e)
+{
+    struct recording *recording = recording_open(place->path, e);
+
+    if (!recording)
+        return -1;
+    json_t *description = meta_load(recording, e);
+    *needs = (struct host_needs){
+        .guest_memory = meta_memory(description),
+        .in_progress = recording_in_progress(recording),
+    };
+    int rc = description && guest_memory_check_host(needs->guest_memory, e) == 0
+                 ? check_place(recording, place->name, until, e)
+                 : -1;
+    json_decref(description);
+    recording_close(recording);
+    return rc;
+}
+
+int playing_run(struct player *p, uint64_t until, bool progress, struct err *e)
+{
+    const uint64_t step = p->at_once ? PROGRESS_SYNCS_AT_ONCE : PROGRESS_SYNCS;
+    int rc = 0;
+
+    playing = p;
+    stop_signals_catch(on_signal);
+    if (stop_wanted) /* since the last run */
+        player_interrupt(p);
+    while (rc == 0) {
+        const uint64_t next = p->ordinal + step;
+        rc = player_run(p, progress && next < until ? next : until, e);
+        if (!progress || p->status != PLAYER_STOPPED || p->ordinal < next)
+            break;
+        fprintf(stderr, "\rdittovm: %u%% replayed ", player_progress(p));
+    }
+    playing = NULL;
+    if (progress)
+        fputs("\r\033[K", stderr);
+    return rc;
+}
+
+int playing_begin(struct player *p, const char *name, uint64_t until, struct err *e)
+{
+    const struct snapshot_entry *from;
+    struct snapshot_list list;
+    int rc = 0;
+
+    if (snapshot_list_load(&list, p->recording, e) < 0)
+        return -1;
+    if (name[0])
+        from = find(&list, p->recording, name, until, e);
+    else
+        from = snapshot_list_before(&list, until);
+    if (!from && name[0])
+        rc = -1;
+    else if (from)
+        rc = player_enter(p, from, e);
+    snapshot_list_free(&list);
+    return rc;
+}

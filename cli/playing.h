@@ -1,0 +1,28 @@
+#ifndef CLI_PLAYING_H
+#define CLI_PLAYING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cli/command.h"
+#include "recording/snapshot_list.h"
+#include "replay/player.h"
+
+/* What the commands that play a recording share. */
+
+/*
+ * What the emulated host must offer. Opening the recording here also refuses bad ones, and names of
+ * snapshots that it does not have or that are behind `until`, before anything is started.
+ */
+int playing_needs(const struct snapshot_place *place, uint64_t until, struct host_needs *needs,
+                  struct err *e);
+
+/* Play to a sync point (UINT64_MAX: the end). Signals stop it: PLAYER_STOPPED. progress: say on
+ * stderr how far it is. */
+int playing_run(struct player *p, uint64_t until, bool progress, struct err *e);
+
+/* Begin where a snapshot is; name: see struct snapshot_place, "" for the last one at or before
+ * `until`, if there is one. */
+int playing_begin(struct player *p, const char *name, uint64_t until, struct err *e);
+
+#endif

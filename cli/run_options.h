@@ -1,0 +1,34 @@
+#ifndef CLI_RUN_OPTIONS_H
+#define CLI_RUN_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "recording/snapshot_list.h"
+#include "vmm/points/clock.h"
+
+/* The command line of `dittovm run`. Strings belong to argv, but for `recording`. */
+struct run_options {
+    bool record, force, unsure, write_through, check_disk, quiet, json;
+    char recording[4096]; /* -o, or made from the image's name */
+    const char *kernel, *initrd, *append, *disk;
+    /* --from: the recording, and the snapshot or number of a sync point in it to go on from ("":
+     * the last sync point). No path: boot. */
+    struct snapshot_place from;
+    uint64_t memory;      /* bytes */
+    uint64_t cpus, chaos; /* chaos: seed, 0: none */
+    bool crew;            /* several CPUs run at the same time */
+    bool loose;           /* ... and nothing orders what they do to memory */
+    uint64_t grace_ms, digest_s, checkpoint_s;
+    uint64_t slow; /* how many times slower the machine's clock runs than the host's */
+    const struct clock_ops *clock; /* NULL: the best one that this host has */
+    /* Not an option: found out once it is clear that the machine runs here. May be NULL. */
+    const char *cpu_doubt;
+    const char *cpu_executes; /* doctor_hidden_instructions(), of one that is recorded; or NULL */
+};
+
+extern const char run_help[];
+int run_options_parse(struct run_options *o, int argc, char **argv, struct err *e);
+
+#endif

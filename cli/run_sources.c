@@ -1,0 +1,140 @@
+#include "cli/run_sources.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "boot/diskimage/diskimage.h"
+#include "host/emulated.h"
+
+#define KERNEL_MAX (256ull << 20)
+#define INITRD_MAX (1ull << 30)
+
+/*
+ * What the machine wants of every kernel:
+ * - its console;
+ * - with one CPU, no search for a local APIC, which it lacks then (Linux would write 131,072 EOIs
+ * to the void);
+ * - no random kernel stack offset, which would execute an RDTSC (an exit here) in every system
+ * call;
+ * - a fixed length of its delay loop: measuring it means to spin until timer interrupts come, each
+ * of which would be a forced point;
+ * - with several CPUs, no test whether the timer's interrupt comes through the I/O APIC within so
+ * many passes of that loop: on a fast host with --slow it does not, and Linux panics.
+ */
+static const char machine_arguments[] = "console=ttyS0 randomize_kstack_offset=off lpj=1000000";
+
+static int check_readable(const char *path, struct err *e)
+{
+    if (path && access(path, R_OK) < 0)
+        return err_set(e, STATUS_ERROR, "cannot open %s: %s", path, strerror(errno));
+    return 0;
+}
+
+/* The boot loader's arguments, then the machine's, then the user's: the last one wins. */
+static int join_command_line(struct run_sources *s, const char *loader, const char *root,
+                             const struct run_options *o, struct err *e)
+{
+    if (asprintf(&s->command_line, "%s%s%s%s%s%s%s%s", loader, *loader ? " " : "",
+                 machine_arguments, o->cpus == 1 ? " nolapic" : " no_timer_check",
+                 *root ? " root=/dev/" : "", root, o->append ? " " : "",
+                 o->append ? o->append : "") < 0) {
+        s->command_line = NULL;
+        return err_set(e, STATUS_ERROR, "out of memory");
+    }
+    return 0;
+}
+
+static int load_files(struct run_sources *s, const struct run_options *o, struct err *e)
+{
+    if (file_read(o->kernel, KERNEL_MAX, &s->kernel, &s->kernel_len, e) < 0)
+        return -1;
+    if (o->initrd && file_read(o->initrd, INITRD_MAX, &s->initrd, &s->initrd_len, e) < 0)
+        return -1;
+    snprintf(s->description, sizeof s->description, "kernel %s", o->kernel);
+    return join_command_line(s, "", "", o, e);
+}
+
+static bool has_root_argument(const char *command_line)
+{
+    return !strncmp(command_line, "root=", 5) || strstr(command_line, " root=");
+}
+
+static int load_from_disk(struct run_sources *s, const struct run_options *o, struct err *e)
+{
+    struct disk_boot boot;
+
+    if (diskimage_find_boot(o->disk, &boot, e) < 0)
+        return -1;
+    s->kernel = boot.kernel;
+    s->kernel_len = boot.kernel_len;
+    s->initrd = boot.initrd;
+    s->initrd_len = boot.initrd_len;
+    boot.kernel = boot.initrd = NULL;
+    snprintf(s->description, sizeof s->description, "%.200s: %s, %.200s", o->disk, boot.loader,
+             boot.kernel_path);
+    int rc = join_command_line(s, boot.command_line,
+                               has_root_argument(boot.command_line) ? "" : boot.root_device, o, e);
+    disk_boot_free(&boot);
+    return rc;
+}
+
+static int open_disk(struct run_sources *s, const struct run_options *o, struct err *e)
+{
+    s->disk = disk_raw_open(o->disk, o->write_through, e);
+    if (s->disk && !o->write_through)
+        s->disk = disk_overlay_new(s->disk, e);
+    return s->disk ? 0 : -1;
+}
+
+/* Outside the emulated host, so that nobody waits for it to start only to hear this. */
+static int check_image(const char *path, struct err *e)
+{
+    struct disk_boot boot;
+
+    if (diskimage_find_boot(path, &boot, e) < 0)
+        return -1;
+    disk_boot_free(&boot);
+    return 0;
+}
+
+int run_sources_check(const struct run_options *o, struct err *e)
+{
+    if (check_readable(o->disk, e) < 0 || check_readable(o->kernel, e) < 0 ||
+        check_readable(o->initrd, e) < 0)
+        return -1;
+    if (o->record && !o->force && access(o->recording, F_OK) == 0)
+        return err_set(e, STATUS_ERROR, "%s exists; give --force, or another name with -o",
+                       o->recording);
+    return o->kernel || getenv(EMULATED_INSIDE_VARIABLE) ? 0 : check_image(o->disk, e);
+}
+
+int run_sources_load(struct run_sources *s, const struct run_options *o, struct err *e)
+{
+    *s = (struct run_sources){0};
+    int rc = o->disk ? open_disk(s, o, e) : 0;
+    if (rc == 0)
+        rc = o->kernel ? load_files(s, o, e) : load_from_disk(s, o, e);
+    if (rc < 0)
+        run_sources_free(s);
+    return rc;
+}
+
+void run_sources_drop_boot_files(struct run_sources *s)
+{
+    free(s->kernel);
+    free(s->initrd);
+    s->kernel = s->initrd = NULL;
+}
+
+void run_sources_free(struct run_sources *s)
+{
+    run_sources_drop_boot_files(s);
+    free(s->command_line);
+    disk_close(s->disk);
+    *s = (struct run_sources){0};
+}

@@ -1,0 +1,24 @@
+#ifndef CLI_RUN_SOURCES_H
+#define CLI_RUN_SOURCES_H
+
+#include "cli/run_options.h"
+#include "devices/disk.h"
+
+/* Where a machine comes from: kernel, initrd and command line (from files, or found inside the disk
+ * image) and its disk. Everything here is owned. */
+struct run_sources {
+    uint8_t *kernel, *initrd;
+    size_t kernel_len, initrd_len;
+    char *command_line;
+    char description[512];
+    struct disk *disk;
+};
+
+/* Refuse early what cannot work: missing files, an output that exists. Changes nothing. */
+int run_sources_check(const struct run_options *o, struct err *e);
+int run_sources_load(struct run_sources *s, const struct run_options *o, struct err *e);
+/* Free kernel and initrd. */
+void run_sources_drop_boot_files(struct run_sources *s);
+void run_sources_free(struct run_sources *s);
+
+#endif

@@ -1,0 +1,195 @@
+/*
+ * Probes: the instructions that would carry host state into the guest. Which of them can be made to
+ * exit or to fault, and which give a value although the ditto-v1 CPU does not have them?
+ */
+#include "base/x86.h"
+#include "host/doctor/doctor.h"
+#include "vmm/kvm/micro_guest.h"
+#include "vmm/kvm/msr.h"
+
+GUEST_CODE(micro_rdmsr, "mov $0x10, %ecx\n"
+                        "rdmsr\n" GUEST_DONE);
+GUEST_CODE(micro_rdtsc, "rdtsc\n" GUEST_DONE);
+GUEST_CODE(micro_in, "in $0xe1, %eax\n" GUEST_DONE);
+GUEST_CODE(micro_rdtscp, "rdtscp\n" GUEST_DONE);
+GUEST_CODE(micro_rdrand, "rdrand %rax\n" GUEST_DONE);
+GUEST_CODE(micro_rdseed, "rdseed %rax\n" GUEST_DONE);
+GUEST_CODE(micro_rdpid, "rdpid %rax\n" GUEST_DONE);
+/* An exit between an x87 instruction and the question of where it was. */
+GUEST_CODE(micro_fnstenv, "fninit\n"
+                          "micro_fldz: fldz\n"
+                          "in $0xe1, %eax\n"
+                          "fnstenv 0x800000\n"
+                          "mov 0x80000c, %eax\n" GUEST_DONE);
+extern const uint8_t micro_fldz[];
+/* 2 - 5 is less than 0, whatever happens at the page that is used for the first time. The load is
+ * there for QEMU, which knows flags of before it. */
+GUEST_CODE(micro_setl, "mov $0x800000, %edi\n"
+                       "mov $2, %eax\n"
+                       "mov $-5, %ebx\n"
+                       "and $0, %ecx\n"
+                       "mov micro_setl(%rip), %edx\n"
+                       "add %ebx, %eax\n"
+                       "setl (%rdi)\n"
+                       "movzbl (%rdi), %eax\n" GUEST_DONE);
+
+static const uint64_t some_time = 0x123456789abcdef0;
+
+static bool answered(const struct micro_guest *g, struct probe_outcome *o)
+{
+    const struct kvm_regs *r = g->vcpu.regs;
+
+    if (r->rax == (uint32_t)some_time && r->rdx == some_time >> 32)
+        return true;
+    probe_says(o, PROBE_BROKEN, "the guest reads %#llx:%#llx and not the value it was given",
+               (unsigned long long)r->rdx, (unsigned long long)r->rax);
+    return false;
+}
+
+static void probe_rdmsr(struct probe_outcome *o)
+{
+    struct micro_guest g;
+
+    if (!micro_guest_start(&g, PROGRAM(micro_rdmsr), 0, o) ||
+        !micro_guest_expect(&g, EXIT_RDMSR, MSR_IA32_TSC, o))
+        return;
+    vcpu_finish_msr(&g.vcpu, some_time, false);
+    if (micro_guest_finish(&g, o) && answered(&g, o))
+        probe_says(o, PROBE_OK, "exits, and takes our value");
+}
+
+static void probe_patched_rdtsc(struct probe_outcome *o)
+{
+    struct micro_guest g;
+
+    if (!micro_guest_start(&g, PROGRAM(micro_in), 0, o) ||
+        !micro_guest_expect(&g, EXIT_RDTSC, 0, o))
+        return;
+    vcpu_finish_rdtsc(&g.vcpu, &g.exit, some_time);
+    if (micro_guest_finish(&g, o) && answered(&g, o))
+        probe_says(o, PROBE_OK, "exits, and takes our value");
+}
+
+static bool set_tsd(struct micro_guest *g)
+{
+    struct kvm_sregs s;
+
+    vcpu_get_sregs(&g->vcpu, &s);
+    s.cr4 |= CR4_TSD;
+    vcpu_set_sregs(&g->vcpu, &s);
+    return true;
+}
+
+static void probe_tsd(struct probe_outcome *o)
+{
+    struct micro_guest g;
+
+    if (micro_guest_start(&g, PROGRAM(micro_rdtsc), 3, o) && set_tsd(&g) &&
+        micro_guest_expect(&g, EXIT_PIO_OUT, VECTOR_GP, o))
+        probe_says(o, PROBE_OK, "CR4.TSD makes it #GP");
+}
+
+/* Does the instruction fault, as it should on a CPU that does not have it? */
+static void probe_absent(const uint8_t *code, size_t length, unsigned cpl, bool with_tsd,
+                         struct probe_outcome *o)
+{
+    struct micro_guest g;
+
+    if (!micro_guest_start(&g, code, length, cpl, o) || (with_tsd && !set_tsd(&g)) ||
+        !micro_guest_run(&g, o))
+        return;
+    bool to_port = g.exit.kind == EXIT_PIO_OUT;
+    if (to_port && g.exit.at == VECTOR_UD)
+        probe_says(o, PROBE_OK, "#UD");
+    else if (to_port && g.exit.at == VECTOR_GP && with_tsd)
+        probe_says(o, PROBE_OK, "#GP by CR4.TSD, which is caught");
+    else if (to_port && g.exit.at == MICRO_DONE)
+        probe_says(o, PROBE_MISSING, "it gives a value of the host's");
+    else
+        micro_guest_unexpected(&g, "#UD", o);
+}
+
+static void probe_rdtsc(struct probe_outcome *o)
+{
+    probe_absent(PROGRAM(micro_rdtsc), 0, false, o);
+}
+
+void probe_rdtscp(struct probe_outcome *o)
+{
+    probe_absent(PROGRAM(micro_rdtscp), 3, true, o);
+}
+
+static void probe_rdtscp_cpl0(struct probe_outcome *o)
+{
+    probe_absent(PROGRAM(micro_rdtscp), 0, false, o);
+}
+
+void probe_rdrand(struct probe_outcome *o)
+{
+    probe_absent(PROGRAM(micro_rdrand), 3, false, o);
+}
+
+void probe_rdseed(struct probe_outcome *o)
+{
+    probe_absent(PROGRAM(micro_rdseed), 3, false, o);
+}
+
+void probe_rdpid(struct probe_outcome *o)
+{
+    probe_absent(PROGRAM(micro_rdpid), 3, false, o);
+}
+
+/* AMD's CPUs before Zen 2 do not save the pointers with the rest of the x87 state, unless there is
+ * an exception (CPUID 0x80000008, XSAVEERPTR), and Linux puts one of its own there. */
+void probe_x87_pointers(struct probe_outcome *o)
+{
+    const uint64_t wanted = MICRO_CODE + (uint64_t)(micro_fldz - micro_fnstenv);
+    struct micro_guest g;
+
+    if (!micro_guest_start(&g, PROGRAM(micro_fnstenv), 3, o) ||
+        !micro_guest_expect(&g, EXIT_RDTSC, 0, o))
+        return;
+    vcpu_finish_rdtsc(&g.vcpu, &g.exit, some_time);
+    if (!micro_guest_finish(&g, o))
+        return;
+    if (g.vcpu.regs->rax == wanted)
+        probe_says(o, PROBE_OK, "is the guest's own after an exit");
+    else
+        probe_says(o, PROBE_MISSING, "after an exit it is the host's, %#llx",
+                   (unsigned long long)g.vcpu.regs->rax);
+}
+
+/* The fault is nested paging's, which a guest cannot see, so it depends on the host where it is.
+ * QEMU (seen: 7.2, 11.1) calculates all flags for some conditions, and then has lost what it needs
+ * to begin the instruction once more. */
+void probe_setcc(struct probe_outcome *o)
+{
+    struct micro_guest g;
+
+    if (!micro_guest_start(&g, PROGRAM(micro_setl), 3, o) || !micro_guest_finish(&g, o))
+        return;
+    if (g.vcpu.regs->rax == 1)
+        probe_says(o, PROBE_OK, "keeps the flags");
+    else
+        probe_says(o, PROBE_MISSING, "loses the flags: this CPU is emulated wrongly");
+}
+
+static const char not_told[] = "cpuid hides it; a guest that uses it anyway diverges in replay";
+
+const struct probe doctor_leak_probes[] = {
+    {"RDMSR of the TSC exits", probe_rdmsr, true, "this KVM is not used"},
+    {"in $0xe1 exits", probe_patched_rdtsc, true, "this KVM is not used"},
+    {"RDTSC at CPL3 faults", probe_tsd, true, "this KVM is not used"},
+    {"RDTSC at CPL0 faults", probe_rdtsc, false, "kernels' RDTSC are patched to in $0xe1"},
+    {"RDTSCP at CPL3 faults", probe_rdtscp, false, not_told},
+    {"RDTSCP at CPL0 faults", probe_rdtscp_cpl0, false, not_told},
+    {"RDRAND faults", probe_rdrand, false, not_told},
+    {"RDSEED faults", probe_rdseed, false, not_told},
+    {"RDPID faults", probe_rdpid, false, not_told},
+    {"FNSTENV's instruction pointer", probe_x87_pointers, false,
+     "a guest that uses it (FNSTENV, FNSAVE) diverges in replay"},
+    {"SETcc to a page that is not there", probe_setcc, false,
+     "programs may go wrong, and then diverge in replay; 'make khost-qemu' builds a QEMU without "
+     "it"},
+    {0},
+};

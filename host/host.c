@@ -1,0 +1,184 @@
+#include "host/host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "host/doctor/doctor.h"
+#include "host/emulated.h"
+#include "host/emulated_tsc.h"
+#include "host/gdb_listen.h"
+#include "recording/reader.h"
+
+/* What the emulated host needs besides the guest's memory: its own kernel, the file cache of the
+ * shared root, dittovm and the recorder's buffers. */
+#define EMULATED_OWN_MIB 1024
+
+static bool cpu_virtualizes(void)
+{
+    char line[8192];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    bool found = false;
+
+    while (f && !found && fgets(line, sizeof line, f)) {
+        if (strncmp(line, "flags", 5))
+            continue;
+        size_t len = strlen(line);
+        if (len && line[len - 1] == '\n')
+            line[len - 1] = ' ';
+        found = strstr(line, " vmx ") || strstr(line, " svm ");
+        break;
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+const char *host_data_dir(const struct invocation *inv)
+{
+    static char beside[PATH_MAX + 16];
+    const char *chosen = getenv("DITTO_DATADIR");
+    const char *slash = strrchr(inv->self, '/');
+    struct stat st;
+
+    if (chosen)
+        return chosen;
+    if (slash) {
+        snprintf(beside, sizeof beside, "%.*s/build/khost", (int)(slash - inv->self), inv->self);
+        if (stat(beside, &st) == 0)
+            return beside;
+    }
+    return DITTO_DATADIR;
+}
+
+static void directory_of(const char *path, char *out, size_t size)
+{
+    const char *slash = strrchr(path, '/');
+
+    if (!slash)
+        snprintf(out, size, ".");
+    else if (slash == path)
+        snprintf(out, size, "/");
+    else
+        snprintf(out, size, "%.*s", (int)(slash - path), path);
+}
+
+/* The socket is made here, so that a port that is taken, or any free one, is found before QEMU
+ * starts; the command inside says its name when it is ready (gdb_open()). */
+static int listen_for_gdb(struct gdb_listener *l, const char *where,
+                          struct emulated_options *options, struct err *e)
+{
+    if (gdb_listen(l, where, e) < 0)
+        return -1;
+    setenv(GDB_NAME_VARIABLE, l->name, 1);
+    options->gdb = true;
+    options->gdb_fd = l->fd;
+    return 0;
+}
+
+/*
+ * Locks do not come out of the emulated host, so the recording's is held here, from when the file
+ * is there until this process ends.
+ */
+#define LOOK_US 50000
+
+static void *lock_when_there(void *path)
+{
+    int fd;
+
+    while ((fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0)
+        usleep(LOOK_US);
+    flock(fd, LOCK_EX); /* somebody may be looking at it just now */
+    return NULL;
+}
+
+static int hold_lock(const char *path, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    pthread_t thread;
+    sigset_t all, old;
+
+    if (fd >= 0) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+            return 0;
+        close(fd);
+        return err_set(e, STATUS_ERROR, "%s is being written by another recorder; give another -o",
+                       path);
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int error = pthread_create(&thread, NULL, lock_when_there, (void *)(uintptr_t)path);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (error)
+        return err_set(e, STATUS_ERROR, "cannot start a thread: %s", strerror(error));
+    pthread_detach(thread);
+    return 0;
+}
+
+static int run_emulated(const struct invocation *inv, const struct host_needs *needs, struct err *e)
+{
+    const char *const datadir = host_data_dir(inv);
+    char dirs[4][PATH_MAX], qemu[EMULATED_PATH_MAX];
+    const char *rw[4];
+    struct gdb_listener listener = {.fd = -1};
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < needs->write_path_count; i++) {
+        char dir[PATH_MAX];
+        directory_of(needs->write_paths[i], dir, sizeof dir);
+        if (realpath(dir, dirs[count])) {
+            rw[count] = dirs[count];
+            count++;
+        }
+    }
+    struct emulated_options options = {
+        .datadir = datadir,
+        .qemu = emulated_qemu(datadir, qemu),
+        .memory_mib = (unsigned)(needs->guest_memory >> 20) + EMULATED_OWN_MIB,
+        .tsc_khz = emulated_tsc_khz(),
+        .rw_dirs = rw,
+        .rw_dir_count = count,
+    };
+    if (emulated_available(datadir, e) < 0 ||
+        (needs->gdb && listen_for_gdb(&listener, needs->gdb, &options, e) < 0))
+        return -1;
+    if (needs->in_progress)
+        setenv(RECORDING_IN_PROGRESS_VARIABLE, "1", 1);
+    if (needs->recording && hold_lock(needs->recording, e) < 0) {
+        gdb_listener_close(&listener);
+        return -1;
+    }
+    fprintf(stderr, "dittovm: running in the emulated KVM host (%s)\n",
+            inv->host == HOST_EMULATED ? "as asked for" : "this CPU offers no VMX or SVM");
+    inv->argv[0] = (char *)inv->self;
+    int rc = emulated_run(&options, inv->argv, e);
+    gdb_listener_close(&listener);
+    return rc;
+}
+
+bool host_redirect(const struct invocation *inv, const struct host_needs *needs, int *status,
+                   struct err *e)
+{
+    if (getenv(EMULATED_INSIDE_VARIABLE))
+        return false;
+    if (inv->host == HOST_NATIVE ||
+        (inv->host == HOST_AUTO && cpu_virtualizes() && access("/dev/kvm", F_OK) == 0)) {
+        if (doctor_quick_check(e) == 0)
+            return false;
+        *status = (int)e->status;
+        return true;
+    }
+    int rc = run_emulated(inv, needs, e);
+    *status = rc < 0 ? (int)e->status : rc;
+    return true;
+}

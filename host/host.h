@@ -1,0 +1,44 @@
+#ifndef HOST_HOST_H
+#define HOST_HOST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Where a command runs: on this machine's KVM, or in the emulated KVM host. */
+enum host_choice {
+    HOST_AUTO,     /* native where the CPU offers VMX or SVM, emulated elsewhere */
+    HOST_NATIVE,   /* this machine's /dev/kvm */
+    HOST_EMULATED, /* the emulated KVM host (host/emulated.h) */
+};
+
+struct invocation {
+    const char *self; /* absolute path of our own executable */
+    char **argv;      /* the whole command line, NULL-terminated, to be run again elsewhere */
+    enum host_choice host;
+};
+
+/* What a command needs of the host it runs on. */
+struct host_needs {
+    uint64_t guest_memory;      /* bytes */
+    const char *write_paths[4]; /* files to be made or changed: their directories become writable */
+    unsigned write_path_count;
+    const char *recording; /* to be made; NULL: none */
+    bool in_progress;      /* one that is read is still being recorded */
+    const char *gdb;       /* where gdb is waited for (host/gdb_listen.h); NULL: nowhere */
+};
+
+/*
+ * Decide where the command runs. Returns false when it is to go on right here. Otherwise it has
+ * been run in the emulated host, or could not be: the exit status is in *status (and *e is set if
+ * it is not the command's own).
+ */
+bool host_redirect(const struct invocation *inv, const struct host_needs *needs, int *status,
+                   struct err *e);
+
+/* The directory of the emulated KVM host's kernel and initrd: $DITTO_DATADIR, beside the build, or
+ * where they were installed. Valid until the next call. */
+const char *host_data_dir(const struct invocation *inv);
+
+#endif

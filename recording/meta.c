@@ -1,0 +1,63 @@
+#include "recording/meta.h"
+
+#include <string.h>
+
+#include "base/limits.h"
+#include "mmu/memory.h"
+
+json_t *meta_load(const struct recording *recording, struct err *e)
+{
+    size_t len;
+    const char *text = recording_meta(recording, &len);
+    json_t *meta = json_loadb(text, len, 0, NULL);
+
+    if (json_is_object(meta) && meta_memory(meta))
+        return meta;
+    json_decref(meta);
+    err_set(e, STATUS_BAD_RECORDING, "%s is damaged: its description of the machine is incomplete",
+            recording_path(recording));
+    return NULL;
+}
+
+static const json_t *of_machine(const json_t *meta, const char *key)
+{
+    return json_object_get(json_object_get(meta, "machine"), key);
+}
+
+uint64_t meta_memory(const json_t *meta)
+{
+    const json_int_t memory = json_integer_value(of_machine(meta, "memory"));
+    struct err impossible;
+
+    return memory > 0 && guest_memory_check((uint64_t)memory, &impossible) == 0 ? (uint64_t)memory
+                                                                                : 0;
+}
+
+unsigned meta_cpus(const json_t *meta)
+{
+    const json_int_t cpus = json_integer_value(of_machine(meta, "cpus"));
+
+    return cpus > 0 && cpus <= MAX_VCPUS ? (unsigned)cpus : 0;
+}
+
+bool meta_is_crew(const json_t *meta)
+{
+    const char *smp = json_string_value(of_machine(meta, "smp"));
+
+    return smp && !strcmp(smp, "crew") && meta_cpus(meta) > 1;
+}
+
+const char *meta_clock(const json_t *meta)
+{
+    return json_string_value(of_machine(meta, "clock"));
+}
+
+bool meta_owns_tsd(const json_t *meta)
+{
+    return json_is_true(of_machine(meta, "owns_tsd"));
+}
+
+const char *meta_disk(const json_t *meta)
+{
+    return json_string_value(json_object_get(json_object_get(meta, "disk"), "path"));
+}

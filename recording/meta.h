@@ -1,0 +1,29 @@
+#ifndef RECORDING_META_H
+#define RECORDING_META_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "recording/reader.h"
+
+/* What a recording says of its machine: STREAM_META, a JSON object. This is the one place that
+ * reads what a replay needs of it; who wrote it may be hostile. */
+
+/* To be released with json_decref(). NULL, with *e, when it says too little for a machine. */
+json_t *meta_load(const struct recording *recording, struct err *e);
+/* Bytes of guest memory; 0 when it does not say, or no machine has as much. */
+uint64_t meta_memory(const json_t *meta);
+/* 1 to MAX_VCPUS; 0 when it does not say. */
+unsigned meta_cpus(const json_t *meta);
+/* Whether they run at the same time (--smp crew). */
+bool meta_is_crew(const json_t *meta);
+/* Name of the clock (vmm/points/clock.h) that it was recorded with; NULL when it does not say. */
+const char *meta_clock(const json_t *meta);
+/* Whether CR4.TSD is dittovm's in that machine (vmm/kvm/cr4.h). */
+bool meta_owns_tsd(const json_t *meta);
+/* The image that the recorded machine's disk was, or NULL if it had none. */
+const char *meta_disk(const json_t *meta);
+
+#endif

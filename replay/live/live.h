@@ -1,0 +1,53 @@
+#ifndef REPLAY_LIVE_LIVE_H
+#define REPLAY_LIVE_LIVE_H
+
+#include <jansson.h>
+
+#include "recording/snapshot_list.h"
+#include "replay/player.h"
+#include "vmm/machine/machine.h"
+
+/*
+ * Going live: a machine that goes on from a place of a recording (`dittovm run --from`). The
+ * recording is replayed to there, from its beginning or from a snapshot that holds the devices'
+ * state, with devices that follow it (replay/live/shadow.h) and a disk that is the recorded image
+ * with what the guest has written to it.
+ */
+struct live_request {
+    struct snapshot_place from; /* no name: the last sync point */
+    const char *output;         /* the recording to be made of it; NULL: none */
+    bool overwrite;             /* ... also when there is one */
+    const char *disk;           /* the recorded machine's image; NULL: where it was then */
+    bool check_disk;            /* replay from the beginning, so that all it had read is compared */
+};
+
+struct live {
+    const struct live_request *request;
+    struct recording *recording;
+    json_t *meta;                /* of the recording (recording/meta.h) */
+    uint64_t point;              /* the sync point */
+    struct snapshot_entry begin; /* where to begin; one without `live`: at the beginning */
+    const char *image;           /* of the disk; NULL: there is none */
+    struct disk *disk;
+    struct player *playing;     /* while it is played */
+    struct machine_state state; /* once it was played */
+};
+
+/* Find recording, place and disk image, and refuse what cannot work. Plays nothing yet. The request
+ * must outlive it. */
+int live_open(struct live *l, const struct live_request *request, struct err *e);
+void live_close(struct live *l);
+
+/* Replay up to the place, showing what the machine put out: state and disk are then those there. */
+int live_play(struct live *l, struct err *e);
+/* Async-signal-safe: live_play() fails soon. */
+void live_interrupt(struct live *l);
+
+/* Make the machine that goes on there: `how` says how it runs, the recording what it is. The disk
+ * stays l's. */
+int live_machine(struct live *l, const struct machine_config *how, struct machine *m,
+                 struct console *console, struct err *e);
+/* Have the recorder of a recording that was begun for it ready for machine_run(). */
+int live_record(const struct live *l, struct machine *m, struct recorder *recorder, struct err *e);
+
+#endif

@@ -1,0 +1,109 @@
+#include "replay/live/recorded_machine.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define SAMPLES    256u
+#define HEAD_BYTES 65536u
+
+/* ---- the disk ---- */
+
+void recorded_disk_digest(struct disk *disk, char text[RECORDED_DISK_DIGEST])
+{
+    uint8_t sample[HEAD_BYTES];
+    uint64_t digest = disk->size;
+
+    text[0] = 0;
+    for (uint64_t i = 0; i < SAMPLES; i++) {
+        const uint64_t at = disk->size / SAMPLES * i / DISK_SECTOR * DISK_SECTOR;
+        const uint64_t left = disk->size - at, wanted = i ? 4096 : sizeof sample;
+        const size_t len = left < wanted ? (size_t)left : (size_t)wanted;
+        if (disk_read(disk, at, sample, len) < 0)
+            return;
+        digest = XXH3_64bits_withSeed(sample, len, digest);
+    }
+    snprintf(text, RECORDED_DISK_DIGEST, "%016llx", (unsigned long long)digest);
+}
+
+static int check_disk(const json_t *meta, struct disk *disk, const char *path, struct err *e)
+{
+    const json_t *recorded = json_object_get(meta, "disk");
+    const char *expected = json_string_value(json_object_get(recorded, "digest"));
+    char digest[RECORDED_DISK_DIGEST];
+
+    recorded_disk_digest(disk, digest);
+    if (expected &&
+        json_integer_value(json_object_get(recorded, "size")) == (json_int_t)disk->size &&
+        !strcmp(digest, expected))
+        return 0;
+    return err_set(e, STATUS_ERROR,
+                   "%s is not the disk image that was recorded with, or has changed since; give "
+                   "the right one with --disk",
+                   path);
+}
+
+int recorded_disk_open(const json_t *meta, const char *path, const char *recording,
+                       struct disk **disk, struct err *e)
+{
+    const char *recorded = meta_disk(meta);
+
+    *disk = NULL;
+    if (!recorded && path)
+        return err_set(e, STATUS_ERROR, "the machine in %s has no disk: give no disk image",
+                       recording);
+    if (!recorded)
+        return 0;
+    path = path ? path : recorded;
+    if (access(path, R_OK) < 0)
+        return err_set(e, STATUS_ERROR,
+                       "cannot open %s, the disk image that was recorded with; say where it is "
+                       "with --disk",
+                       path);
+    struct disk *image = disk_raw_open(path, false, e);
+    if (!image)
+        return -1;
+    if (check_disk(meta, image, path, e) < 0) {
+        disk_close(image);
+        return -1;
+    }
+    *disk = disk_overlay_new(image, e);
+    return *disk ? 0 : -1;
+}
+
+/* ---- the kernel's code ---- */
+
+void recorded_trust_code(const json_t *meta, struct machine *m)
+{
+    const json_t *ranges = json_object_get(json_object_get(meta, "boot"), "code");
+
+    for (size_t i = 0; i < json_array_size(ranges); i++) {
+        const json_t *range = json_array_get(ranges, i);
+        machine_trust_code(m, (uint64_t)json_integer_value(json_array_get(range, 0)),
+                           (uint64_t)json_integer_value(json_array_get(range, 1)),
+                           (uint64_t)json_integer_value(json_array_get(range, 2)));
+    }
+}
+
+void recorded_kernel_code(const json_t *meta, struct kernel_code *code)
+{
+    const json_t *j = json_object_get(json_object_get(meta, "boot"), "kernel_code");
+    const json_t *entries = json_object_get(j, "entries");
+
+    *code = (struct kernel_code){
+        .patched = (unsigned)json_integer_value(json_object_get(j, "patched")),
+        .module_hook = (uint64_t)json_integer_value(json_object_get(j, "module_hook")),
+        .kexec_hook = (uint64_t)json_integer_value(json_object_get(j, "kexec_hook")),
+        .start = (uint64_t)json_integer_value(json_object_get(j, "start")),
+        .end = (uint64_t)json_integer_value(json_object_get(j, "end")),
+        .entries =
+            {
+                .gs_offset = (uint64_t)json_integer_value(json_object_get(entries, "gs_offset")),
+                .start = (uint64_t)json_integer_value(json_object_get(entries, "start")),
+                .end = (uint64_t)json_integer_value(json_object_get(entries, "end")),
+                .sites = (unsigned)json_integer_value(json_object_get(entries, "sites")),
+            },
+    };
+}

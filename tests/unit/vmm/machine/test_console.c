@@ -1,0 +1,103 @@
+/* vmm/machine/console.c: whose input is read, and by whom; base/stop_signals.c: which signals a
+ * sleep sees.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/stop_signals.h"
+#include "vmm/machine/console.h"
+
+static void count(void *opaque)
+{
+    sem_post(opaque);
+}
+
+static void expect_input(struct console *c, sem_t *notified, const char *text)
+{
+    uint8_t data[64];
+
+    sem_wait(notified);
+    assert_int_equal(console_peek(c, data, sizeof data), strlen(text));
+    assert_memory_equal(data, text, strlen(text));
+    console_consume(c, strlen(text));
+}
+
+/* Behind console_ignore_input() there is no thread that could call into a machine that is gone, and
+ * no byte is taken from who comes next. */
+static void test_ignored_input_stays(void **state)
+{
+    struct err e;
+    int ends[2], calls, out = open("/dev/null", O_WRONLY);
+    sem_t notified;
+    char rest[8];
+
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    sem_init(&notified, 0, 0);
+    struct console *c = console_open(ends[0], out, &e);
+    assert_non_null(c);
+    console_on_input(c, count, &notified);
+    assert_int_equal(write(ends[1], "one", 3), 3);
+    expect_input(c, &notified, "one");
+    console_ignore_input(c);
+    console_ignore_input(c); /* as often as one likes */
+    assert_int_equal(write(ends[1], "two", 3), 3);
+    sem_getvalue(&notified, &calls);
+    assert_int_equal(calls, 0);
+    assert_false(console_has_input(c));
+    assert_int_equal(read(ends[0], rest, sizeof rest), 3);
+    console_on_input(c, count, &notified);
+    assert_int_equal(write(ends[1], "three", 5), 5);
+    expect_input(c, &notified, "three");
+    console_close(c);
+    sem_destroy(&notified);
+    close(ends[0]);
+    close(ends[1]);
+    close(out);
+}
+
+static volatile sig_atomic_t caught;
+
+static void on_signal(int signal)
+{
+    caught = signal;
+}
+
+/* One that comes between the look and the sleep ends the sleep: each that is caught. */
+static void test_no_signal_is_slept_over(void **state)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    sigset_t old;
+
+    (void)state;
+    stop_signals_catch(on_signal);
+    pthread_sigmask(SIG_BLOCK, NULL, &old);
+    for (unsigned i = 0; i < sizeof signals / sizeof *signals; i++) {
+        stop_signals_block();
+        caught = 0;
+        raise(signals[i]);
+        assert_int_equal(caught, 0);
+        assert_int_equal(ppoll(NULL, 0, NULL, &old), -1);
+        assert_int_equal(caught, signals[i]);
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ignored_input_stays),
+        cmocka_unit_test(test_no_signal_is_slept_over),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

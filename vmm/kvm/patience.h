@@ -1,0 +1,21 @@
+#ifndef VMM_KVM_PATIENCE_H
+#define VMM_KVM_PATIENCE_H
+
+#include <stdint.h>
+#include <time.h>
+
+#include "base/err.h"
+
+/*
+ * A bound for what a vCPU may never come to: from `until` on, by host_now_ns(), its thread gets a
+ * signal every second, at which vcpu_run() returns EXIT_KICK. The thread that began it ends it.
+ */
+struct patience {
+    timer_t timer;
+    uint64_t until;
+};
+
+int patience_begin(struct patience *p, uint64_t seconds, struct err *e);
+void patience_end(struct patience *p);
+
+#endif

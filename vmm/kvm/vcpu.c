@@ -1,0 +1,614 @@
+#include "vmm/kvm/vcpu.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/hidden_ports.h"
+#include "base/x86.h"
+#include "mmu/ownership.h"
+#include "mmu/walk.h"
+#include "vmm/kvm/cpuid.h"
+#include "vmm/kvm/cr4.h"
+
+#define APIC_BASE_ENABLED 0xfee00800ull
+#define APIC_BASE_BSP     (1ull << 8)
+
+/* The APIC itself is ours (devices/lapic.h), but KVM shows it in CPUID only if it knows that it is
+ * enabled. */
+static int enable_apic(struct vcpu *vcpu, struct err *e)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    sregs.apic_base = APIC_BASE_ENABLED | (vcpu->index ? 0 : APIC_BASE_BSP);
+    if (ioctl(vcpu->fd, KVM_SET_SREGS, &sregs) < 0)
+        return err_set(e, STATUS_ERROR, "KVM refuses an APIC: %s", strerror(errno));
+    return 0;
+}
+
+int vcpu_create(struct vcpu *vcpu, struct vm *vm, unsigned index, unsigned count, struct err *e)
+{
+    *vcpu = (struct vcpu){.vm = vm, .index = index, .fd = -1};
+    vcpu->fd = ioctl(vm->fd, KVM_CREATE_VCPU, (unsigned long)index);
+    if (vcpu->fd < 0)
+        return err_set(e, STATUS_ERROR, "KVM cannot create vCPU %u: %s", index, strerror(errno));
+    void *run = mmap(NULL, (size_t)vm->run_size, PROT_READ | PROT_WRITE, MAP_SHARED, vcpu->fd, 0);
+    if (run == MAP_FAILED) {
+        err_set(e, STATUS_ERROR, "cannot map vCPU %u: %s", index, strerror(errno));
+        vcpu_destroy(vcpu);
+        return -1;
+    }
+    vcpu->run = run;
+    vcpu->regs = &vcpu->run->s.regs.regs;
+    vcpu->run->kvm_valid_regs = KVM_SYNC_X86_REGS;
+    if (cpuid_install_ditto_v1(vcpu->fd, index, count, e) < 0 ||
+        (count > 1 && enable_apic(vcpu, e) < 0)) {
+        vcpu_destroy(vcpu);
+        return -1;
+    }
+    assert(index < MAX_VCPUS && !vm->vcpu[index]);
+    vm->vcpu[index] = vcpu;
+    if (vm->whole)
+        vm->whole->vcpu[index] = vcpu;
+    return 0;
+}
+
+void vcpu_destroy(struct vcpu *vcpu)
+{
+    if (vcpu->vm && vcpu->vm->vcpu[vcpu->index] == vcpu)
+        vcpu->vm->vcpu[vcpu->index] = NULL;
+    if (vcpu->vm && vcpu->vm->whole && vcpu->vm->whole->vcpu[vcpu->index] == vcpu)
+        vcpu->vm->whole->vcpu[vcpu->index] = NULL;
+    if (vcpu->run)
+        munmap(vcpu->run, (size_t)vcpu->vm->run_size);
+    if (vcpu->fd >= 0)
+        close(vcpu->fd);
+    *vcpu = (struct vcpu){.fd = -1};
+}
+
+#define DR7_LOCAL(n) (1ull << 2 * (n)) /* on execution, of one byte: all other bits 0 */
+
+static void set_debug(struct vcpu *vcpu, bool step)
+{
+    struct kvm_guest_debug debug = {.control = step ? KVM_GUESTDBG_SINGLESTEP : 0};
+
+    for (unsigned i = 0; i < VCPU_DEBUG_REGISTERS; i++) {
+        if (!vcpu->watching[i])
+            continue;
+        debug.control |= KVM_GUESTDBG_USE_HW_BP;
+        debug.arch.debugreg[i] = vcpu->watched[i];
+        debug.arch.debugreg[7] |= DR7_LOCAL(i);
+    }
+    if (debug.control)
+        debug.control |= KVM_GUESTDBG_ENABLE;
+    int rc = ioctl(vcpu->fd, KVM_SET_GUEST_DEBUG, &debug);
+    assert(rc == 0);
+}
+
+unsigned vcpu_add_debug_register(struct vcpu *vcpu, uint64_t va)
+{
+    unsigned number = 0;
+
+    while (number < VCPU_DEBUG_REGISTERS && vcpu->watching[number])
+        number++;
+    assert(number < VCPU_DEBUG_REGISTERS);
+    vcpu->watching[number] = true;
+    vcpu->watched[number] = va;
+    set_debug(vcpu, vcpu->stepping);
+    return number;
+}
+
+void vcpu_remove_debug_register(struct vcpu *vcpu, unsigned number)
+{
+    assert(number < VCPU_DEBUG_REGISTERS && vcpu->watching[number]);
+    vcpu->watching[number] = false;
+    set_debug(vcpu, vcpu->stepping);
+}
+
+/*
+ * Whether a fault is one of the TLB's: a vCPU needs a page table when its TLB has nothing that does
+ * instead, and that may be now, in one run, and some instructions later in another. So it gets it
+ * there and then, and no exit comes of it. That is so of the root that it has loaded, as parts of
+ * the kernel are what all roots have in common, and of tables of the kernel's half that were made
+ * a moment ago by another vCPU and are not known to be everybody's yet (mmu/shared_tables.h): as
+ * when a large page is split, what lies there stays where it is.
+ */
+static bool is_for_the_tlb(struct vcpu *vcpu, const struct page_fault *fault)
+{
+    const uint64_t gpa = guest_memory_gpa(&vcpu->vm->memory, fault->page * PAGE_BYTES);
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    if (!(sregs.cr0 & CR0_PG))
+        return false;
+    return (sregs.cr3 & PTE_ADDRESS) == gpa ||
+           (fault->access == ACCESS_WRITE && (sregs.efer & EFER_LMA) &&
+            walk_is_kernel_table(&vcpu->vm->memory, sregs.cr3, gpa));
+}
+
+/* KVM_RUN, which has no memory for the guest where our own lies: to the guest nothing is there. */
+static int run_kvm(const struct vcpu *vcpu)
+{
+    int rc;
+
+    do
+        rc = ioctl(vcpu->fd, KVM_RUN, 0);
+    while (rc < 0 && errno == EFAULT && vm_make_way(vcpu->vm));
+    return rc;
+}
+
+/* KVM_RUN; where vCPUs run at the same time also why it was interrupted: then fault->kind is
+ * EXIT_FAULT, else 0. */
+static int enter_guest(struct vcpu *vcpu, struct vcpu_exit *fault)
+{
+    struct ownership *o = vcpu->vm->ownership;
+    enum ownership_stop stop;
+    struct page_fault page;
+    bool at_fault;
+    int rc, why;
+
+    *fault = (struct vcpu_exit){.kind = 0};
+    if (!o)
+        return run_kvm(vcpu);
+    do {
+        ownership_enter(o, vcpu->index);
+        rc = run_kvm(vcpu);
+        why = errno;
+        stop = ownership_leave(o, vcpu->index, &page);
+        at_fault = stop == OWNERSHIP_FAULT && rc < 0 && why == EINTR;
+        if (stop != OWNERSHIP_FAULT || !is_for_the_tlb(vcpu, &page))
+            break;
+        /* KVM itself walks tables, too, where it does an instruction. */
+        if (!at_fault && !ownership_lacked_only(o, vcpu->index, page.page))
+            break;
+        ownership_lend_table(o, vcpu->index, page.page);
+        stop = OWNERSHIP_NOTHING;
+    } while (at_fault);
+    errno = why;
+    if (at_fault) {
+        fault->kind = EXIT_FAULT;
+        fault->at = guest_memory_gpa(&vcpu->vm->memory, page.page * PAGE_BYTES);
+        fault->size = page.access;
+    } else if (stop != OWNERSHIP_NOTHING) { /* KVM itself has touched it */
+        errno = ENOTSUP;
+        rc = -1;
+    }
+    return rc;
+}
+
+/*
+ * AMD's VMRUN as emulated by QEMU does not reload the interrupt shadow, so a window can open one
+ * instruction early, right behind STI; real hardware never shows this. One step from there brings
+ * both kinds of host to the same instruction. An exit in that step replaces the window exit: it is
+ * a sync point of its own, and the window stays wanted.
+ */
+static int leave_sti_shadow(struct vcpu *vcpu, struct vcpu_exit *fault)
+{
+    struct kvm_run *run = vcpu->run;
+    uint8_t before;
+
+    while (run->exit_reason == KVM_EXIT_IRQ_WINDOW_OPEN &&
+           vcpu_read(vcpu, vcpu->regs->rip - 1, &before, 1) == 1 && before == 0xfb) {
+        run->request_interrupt_window = 0;
+        set_debug(vcpu, true);
+        int rc = enter_guest(vcpu, fault);
+        set_debug(vcpu, vcpu->stepping);
+        run->request_interrupt_window = 1;
+        if (fault->kind)
+            return 0;
+        if (rc < 0) /* a kick got in first: nothing has run, the step is still to be done */ {
+            if (errno != EINTR)
+                return -1;
+            run->immediate_exit = 0;
+            run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
+        } else if (run->exit_reason == KVM_EXIT_DEBUG) {
+            run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
+        }
+    }
+    return 0;
+}
+
+/* The one exit switch. */
+static int classify(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
+{
+    struct kvm_run *run = vcpu->run;
+
+    *exit = (struct vcpu_exit){.kind = EXIT_FAILED};
+    switch (run->exit_reason) {
+    case KVM_EXIT_IO:
+        exit->kind = run->io.direction == KVM_EXIT_IO_OUT ? EXIT_PIO_OUT : EXIT_PIO_IN;
+        exit->at = run->io.port;
+        exit->size = run->io.size;
+        exit->count = run->io.count;
+        exit->data = (uint8_t *)run + run->io.data_offset;
+        if (exit->kind == EXIT_PIO_IN && exit->at == RDTSC_PORT && exit->size == 4)
+            exit->kind = EXIT_RDTSC;
+        else if (exit->kind == EXIT_PIO_OUT && vcpu->owns_tsd)
+            (void)cr4_exit(vcpu, exit);
+        return 0;
+    case KVM_EXIT_MMIO:
+        exit->kind = run->mmio.is_write ? EXIT_MMIO_WRITE : EXIT_MMIO_READ;
+        exit->at = run->mmio.phys_addr;
+        exit->size = run->mmio.len;
+        exit->count = 1;
+        exit->data = run->mmio.data;
+        return 0;
+    case KVM_EXIT_HLT:
+        exit->kind = EXIT_HLT;
+        return 0;
+    case KVM_EXIT_IRQ_WINDOW_OPEN:
+        exit->kind = EXIT_WINDOW;
+        return 0;
+    case KVM_EXIT_X86_RDMSR:
+    case KVM_EXIT_X86_WRMSR:
+        exit->kind = run->exit_reason == KVM_EXIT_X86_RDMSR ? EXIT_RDMSR : EXIT_WRMSR;
+        exit->at = run->msr.index;
+        exit->size = 8;
+        exit->count = 1;
+        exit->data = (uint8_t *)&run->msr.data;
+        return 0;
+    case KVM_EXIT_SET_TPR:
+        exit->kind = EXIT_CR8;
+        exit->at = run->cr8;
+        return 0;
+    case KVM_EXIT_SHUTDOWN:
+        exit->kind = EXIT_SHUTDOWN;
+        return 0;
+    case KVM_EXIT_DEBUG:
+        exit->kind = EXIT_STEP;
+        return 0;
+    case KVM_EXIT_INTR:
+        exit->kind = EXIT_KICK;
+        return 0;
+    case KVM_EXIT_INTERNAL_ERROR:
+        return err_set(e, STATUS_ERROR,
+                       "this KVM cannot run the guest (internal error %u at rip %#llx); see "
+                       "'dittovm doctor', or give --host emulated",
+                       run->internal.suberror, (unsigned long long)vcpu->regs->rip);
+    case KVM_EXIT_FAIL_ENTRY:
+        return err_set(e, STATUS_ERROR, "KVM cannot enter the guest: hardware reason %#llx",
+                       (unsigned long long)run->fail_entry.hardware_entry_failure_reason);
+    default:
+        return err_set(e, STATUS_ERROR, "unexpected KVM exit %u at rip %#llx", run->exit_reason,
+                       (unsigned long long)vcpu->regs->rip);
+    }
+}
+
+static int cannot_run(const struct vcpu *vcpu, struct err *e)
+{
+    if (errno != ENOTSUP)
+        return err_set(e, STATUS_ERROR, "KVM_RUN: %s", strerror(errno));
+    return err_set(
+        e, STATUS_ERROR,
+        "the instruction at rip %#llx, of vCPU %u, is one that KVM does itself on memory "
+        "of another vCPU, which --smp crew cannot do; give --smp uni",
+        (unsigned long long)vcpu->regs->rip, vcpu->index);
+}
+
+static int check_state(const struct vcpu *vcpu, struct err *e)
+{
+    return vcpu->refused
+               ? err_set(e, STATUS_ERROR,
+                         "KVM refuses the system registers that vCPU %u is to have", vcpu->index)
+               : 0;
+}
+
+int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
+{
+    struct kvm_run *run = vcpu->run;
+    struct vcpu_exit fault;
+
+    *exit = (struct vcpu_exit){.kind = EXIT_FAILED};
+    if (check_state(vcpu, e) < 0)
+        return -1;
+    int rc = enter_guest(vcpu, &fault);
+
+    /* A kick that comes in the last moment of a step is for the step after it. */
+    vcpu->kick_passed = false;
+    if (rc < 0 || run->exit_reason != KVM_EXIT_DEBUG) {
+        run->immediate_exit = 0; /* first: a kick behind this line has the next run exit */
+        atomic_signal_fence(memory_order_seq_cst);
+        if (vcpu->kicked) {
+            vcpu->kick_passed = rc == 0 || fault.kind;
+            vcpu->kicked = false;
+        }
+    }
+    if (fault.kind) {
+        *exit = fault;
+        return 0;
+    }
+    if (rc < 0) {
+        *exit = (struct vcpu_exit){.kind = EXIT_KICK};
+        if (errno == EINTR || errno == EAGAIN)
+            return 0;
+        exit->kind = EXIT_FAILED;
+        return cannot_run(vcpu, e);
+    }
+    if (run->exit_reason == KVM_EXIT_IRQ_WINDOW_OPEN && leave_sti_shadow(vcpu, &fault) < 0) {
+        exit->kind = EXIT_FAILED;
+        return cannot_run(vcpu, e);
+    }
+    if (fault.kind) {
+        *exit = fault;
+        return 0;
+    }
+    return classify(vcpu, exit, e);
+}
+
+int vcpu_complete(struct vcpu *vcpu, struct err *e)
+{
+    if (check_state(vcpu, e) < 0)
+        return -1;
+    vcpu->run->immediate_exit = 1;
+    int rc = ioctl(vcpu->fd, KVM_RUN, 0);
+    /* A kick of this very moment is for the next vcpu_run(). */
+    vcpu->run->immediate_exit = 0;
+    if (vcpu->kicked)
+        vcpu->run->immediate_exit = 1;
+    if (rc < 0 && errno == EINTR)
+        return 0;
+    return err_set(e, STATUS_ERROR, "KVM did not finish an instruction: %s",
+                   rc < 0 ? strerror(errno) : "it ran on");
+}
+
+int vcpu_do_write(struct vcpu *vcpu, struct err *e)
+{
+    struct kvm_run *run = vcpu->run;
+    int rc;
+
+    /* An access across pages comes in pieces. */
+    do {
+        void *to = guest_memory_at(&vcpu->vm->memory, run->mmio.phys_addr, run->mmio.len);
+        if (!to)
+            return err_set(e, STATUS_ERROR, "a write to %#llx is none to memory",
+                           (unsigned long long)run->mmio.phys_addr);
+        memcpy(to, run->mmio.data, run->mmio.len);
+        guest_memory_mark(&vcpu->vm->memory, to, run->mmio.len);
+        run->immediate_exit = 1;
+        rc = ioctl(vcpu->fd, KVM_RUN, 0);
+        run->immediate_exit = vcpu->kicked;
+    } while (rc == 0 && run->exit_reason == KVM_EXIT_MMIO && run->mmio.is_write);
+    if (rc < 0 && errno == EINTR)
+        return 0;
+    return err_set(e, STATUS_ERROR, "KVM did not finish an instruction: %s",
+                   rc < 0 ? strerror(errno) : "it ran on");
+}
+
+void vcpu_kick(struct vcpu *vcpu)
+{
+    vcpu->kicked = true;
+    vcpu->run->immediate_exit = 1;
+}
+
+void vcpu_finish_rdtsc(struct vcpu *vcpu, const struct vcpu_exit *exit, uint64_t value)
+{
+    uint32_t low = (uint32_t)value;
+
+    assert(exit->kind == EXIT_RDTSC);
+    memcpy(exit->data, &low, sizeof low); /* becomes RAX when KVM completes the IN */
+    vcpu->regs->rdx = value >> 32;
+    vcpu->run->kvm_dirty_regs |= KVM_SYNC_X86_REGS;
+}
+
+void vcpu_finish_msr(struct vcpu *vcpu, uint64_t value, bool fault)
+{
+    vcpu->run->msr.data = value;
+    vcpu->run->msr.error = fault;
+}
+
+bool vcpu_interruptible(const struct vcpu *vcpu)
+{
+    return vcpu->run->ready_for_interrupt_injection && vcpu->run->if_flag;
+}
+
+bool vcpu_is_settled(const struct vcpu *vcpu)
+{
+    struct kvm_vcpu_events events;
+
+    if (vcpu_interruptible(vcpu))
+        return true;
+    int rc = ioctl(vcpu->fd, KVM_GET_VCPU_EVENTS, &events);
+    assert(rc == 0);
+    return !vcpu->run->if_flag && !events.interrupt.injected && !events.interrupt.shadow &&
+           !events.exception.injected && !events.exception.pending && !events.nmi.injected &&
+           !events.nmi.pending;
+}
+
+void vcpu_inject(struct vcpu *vcpu, uint8_t vector)
+{
+    struct kvm_interrupt interrupt = {.irq = vector};
+    int rc = ioctl(vcpu->fd, KVM_INTERRUPT, &interrupt);
+
+    assert(rc == 0);
+}
+
+void vcpu_inject_nmi(struct vcpu *vcpu)
+{
+    int rc = ioctl(vcpu->fd, KVM_NMI);
+
+    assert(rc == 0);
+}
+
+uint8_t vcpu_cr8(const struct vcpu *vcpu)
+{
+    return vcpu->run->cr8 & 15;
+}
+
+void vcpu_set_cr8(struct vcpu *vcpu, uint8_t cr8)
+{
+    assert(cr8 < 16);
+    vcpu->run->cr8 = cr8; /* KVM takes it over at its next run */
+}
+
+bool vcpu_event_pending(const struct vcpu *vcpu)
+{
+    struct kvm_vcpu_events events;
+    int rc = ioctl(vcpu->fd, KVM_GET_VCPU_EVENTS, &events);
+
+    assert(rc == 0);
+    return events.interrupt.injected || events.exception.injected || events.exception.pending;
+}
+
+void vcpu_want_window(struct vcpu *vcpu, bool want)
+{
+    vcpu->run->request_interrupt_window = want;
+}
+
+void vcpu_set_regs(struct vcpu *vcpu, const struct kvm_regs *regs)
+{
+    int rc = ioctl(vcpu->fd, KVM_SET_REGS, regs);
+
+    assert(rc == 0);
+    if (regs != vcpu->regs)
+        *vcpu->regs = *regs;
+    vcpu->run->kvm_dirty_regs &= ~(uint64_t)KVM_SYNC_X86_REGS;
+}
+
+void vcpu_get_sregs(struct vcpu *vcpu, struct kvm_sregs *sregs)
+{
+    if (vcpu->run->kvm_valid_regs & KVM_SYNC_X86_SREGS) {
+        *sregs = vcpu->run->s.regs.sregs;
+    } else {
+        int rc = ioctl(vcpu->fd, KVM_GET_SREGS, sregs);
+        assert(rc == 0);
+    }
+    if (vcpu->cr3_used && sregs->cr3 == vcpu->cr3_used)
+        sregs->cr3 = vcpu->cr3_shown;
+    if (vcpu->idt_aliased)
+        sregs->idt = vcpu->idt_shown;
+    if (vcpu->owns_tsd && !vcpu->guest_tsd)
+        sregs->cr4 &= ~CR4_TSD;
+}
+
+bool vcpu_try_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs)
+{
+    struct kvm_sregs used = *sregs;
+
+    if (vcpu->cr3_used && sregs->cr3 == vcpu->cr3_shown)
+        used.cr3 = vcpu->cr3_used;
+    if (vcpu->idt_aliased)
+        used.idt = vcpu->idt_used;
+    if (vcpu->owns_tsd)
+        used.cr4 |= CR4_TSD;
+    if (ioctl(vcpu->fd, KVM_SET_SREGS, &used) < 0)
+        return false;
+    vcpu->guest_tsd = sregs->cr4 & CR4_TSD;
+    vcpu->run->s.regs.sregs = used;
+    return true;
+}
+
+void vcpu_set_sregs(struct vcpu *vcpu, const struct kvm_sregs *sregs)
+{
+    if (!vcpu_try_sregs(vcpu, sregs))
+        vcpu->refused = true;
+}
+
+void vcpu_flush_tlb(struct vcpu *vcpu)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    sregs.cr3 ^= PAGE_BYTES; /* KVM flushes the TLB when CR3 changes */
+    vcpu_set_sregs(vcpu, &sregs);
+    sregs.cr3 ^= PAGE_BYTES;
+    vcpu_set_sregs(vcpu, &sregs);
+}
+
+void vcpu_share_sregs(struct vcpu *vcpu, bool on)
+{
+    vcpu->run->kvm_valid_regs = KVM_SYNC_X86_REGS | (on ? KVM_SYNC_X86_SREGS : 0);
+}
+
+void vcpu_alias_cr3(struct vcpu *vcpu, uint64_t shown, uint64_t used)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    vcpu->cr3_shown = shown;
+    vcpu->cr3_used = used;
+    vcpu_set_sregs(vcpu, &sregs); /* KVM flushes the TLB when CR3 changes */
+}
+
+void vcpu_alias_idt(struct vcpu *vcpu, const struct kvm_dtable *used)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    vcpu->idt_shown = sregs.idt;
+    vcpu->idt_aliased = used != NULL;
+    if (used)
+        vcpu->idt_used = *used;
+    vcpu_set_sregs(vcpu, &sregs);
+}
+
+void vcpu_step(struct vcpu *vcpu, bool on)
+{
+    if (on != vcpu->stepping || on)
+        set_debug(vcpu, on);
+    vcpu->stepping = on;
+}
+
+int vcpu_run_step(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
+{
+    vcpu_step(vcpu, true);
+    int rc = vcpu_run(vcpu, exit, e);
+    vcpu_step(vcpu, false);
+    return rc;
+}
+
+struct kvm_segment vcpu_flat_segment(unsigned selector, bool code)
+{
+    return (struct kvm_segment){
+        .limit = 0xffffffff,
+        .selector = (uint16_t)selector,
+        .type = code ? 11 : 3,
+        .present = 1,
+        .dpl = selector & 3,
+        .s = 1,
+        .l = code,
+        .db = !code,
+        .g = 1,
+    };
+}
+
+size_t vcpu_read(struct vcpu *vcpu, uint64_t va, void *data, size_t len)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    return walk_read(&vcpu->vm->memory, sregs.cr3, va, data, len);
+}
+
+struct sync_point vcpu_sync_point(const struct vcpu *vcpu, const struct vcpu_exit *exit,
+                                  uint8_t output)
+{
+    struct sync_point sync = {
+        .kind = exit->kind,
+        .size = (uint8_t)exit->size,
+        .output = output,
+        .count = exit->count,
+        .at = exit->at,
+    };
+
+    memcpy(sync.regs, vcpu->regs, sizeof sync.regs);
+    sync.regs[REGISTER_RFLAGS] &= ~RFLAGS_RF;
+    return sync;
+}
+
+unsigned vcpu_cpl(struct vcpu *vcpu)
+{
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    return sregs.ss.dpl;
+}
+
+uint64_t linear_rip(uint64_t rip, const struct kvm_segment *cs)
+{
+    return cs->l ? rip : (uint32_t)(cs->base + rip);
+}

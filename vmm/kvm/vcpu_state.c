@@ -1,0 +1,153 @@
+#include "vmm/kvm/vcpu_state.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "vmm/kvm/cpuid.h"
+#include "vmm/kvm/cr4.h"
+#include "vmm/kvm/msr.h"
+
+struct msr_block {
+    struct kvm_msrs head;
+    struct kvm_msr_entry entry[VCPU_STATE_MSRS];
+};
+
+static void msr_block_init(struct msr_block *block)
+{
+    assert(msr_state_count <= VCPU_STATE_MSRS);
+    *block = (struct msr_block){.head.nmsrs = msr_state_count};
+    for (unsigned i = 0; i < msr_state_count; i++)
+        block->entry[i].index = msr_state_list[i];
+}
+
+int vcpu_state_get(struct vcpu *vcpu, struct vcpu_state *state, struct err *e)
+{
+    struct msr_block block;
+
+    assert(!vcpu->cr3_used && !vcpu->idt_aliased);
+    memset(state, 0, sizeof *state);
+    msr_block_init(&block);
+    if (ioctl(vcpu->fd, KVM_GET_REGS, &state->regs) < 0 ||
+        ioctl(vcpu->fd, KVM_GET_SREGS, &state->sregs) < 0 ||
+        ioctl(vcpu->fd, KVM_GET_FPU, &state->fpu) < 0)
+        return err_set(e, STATUS_ERROR, "cannot read the vCPU's state: %s", strerror(errno));
+    if (vcpu->owns_tsd && !vcpu->guest_tsd)
+        state->sregs.cr4 &= ~CR4_TSD;
+    if (ioctl(vcpu->fd, KVM_GET_MSRS, &block) != (int)msr_state_count)
+        return err_set(e, STATUS_ERROR, "cannot read the vCPU's MSRs: %s", strerror(errno));
+    for (unsigned i = 0; i < msr_state_count; i++)
+        state->msrs[i] = msr_state_mask(i) & block.entry[i].data;
+    return 0;
+}
+
+int vcpu_state_set(struct vcpu *vcpu, const struct vcpu_state *state, struct err *e)
+{
+    struct msr_block block;
+    struct kvm_fpu fpu = state->fpu;
+    struct kvm_sregs sregs, now;
+
+    /* The APIC base is not part of the state: vcpu_create() has set it. */
+    if (ioctl(vcpu->fd, KVM_GET_SREGS, &now) < 0)
+        return err_set(e, STATUS_ERROR, "cannot read the vCPU's state: %s", strerror(errno));
+    sregs = state->sregs;
+    sregs.apic_base = now.apic_base;
+    msr_block_init(&block);
+    for (unsigned i = 0; i < msr_state_count; i++)
+        block.entry[i].data = state->msrs[i];
+    if (!vcpu_try_sregs(vcpu, &sregs) || ioctl(vcpu->fd, KVM_SET_REGS, &state->regs) < 0 ||
+        ioctl(vcpu->fd, KVM_SET_FPU, &fpu) < 0)
+        return err_set(e, STATUS_ERROR, "KVM refuses the vCPU's state: %s", strerror(errno));
+    *vcpu->regs = state->regs;
+    vcpu_set_cr8(vcpu, sregs.cr8 & 15); /* or KVM's next run would bring back the old one */
+    if (ioctl(vcpu->fd, KVM_SET_MSRS, &block) != (int)msr_state_count)
+        return err_set(e, STATUS_ERROR, "KVM refuses the vCPU's MSRs: %s", strerror(errno));
+    return 0;
+}
+
+static struct kvm_segment real_mode_segment(unsigned selector, unsigned type, bool system)
+{
+    return (struct kvm_segment){
+        .base = (uint64_t)selector << 4,
+        .limit = 0xffff,
+        .selector = (uint16_t)selector,
+        .type = type & 15,
+        .present = 1,
+        .s = !system,
+    };
+}
+
+int vcpu_start(struct vcpu *vcpu, uint8_t vector, struct err *e)
+{
+    struct vcpu_state state;
+    struct kvm_vcpu_events none = {.flags = KVM_VCPUEVENT_VALID_NMI_PENDING |
+                                            KVM_VCPUEVENT_VALID_SHADOW};
+
+    vcpu_want_window(vcpu, false);
+    if (vcpu_complete(vcpu, e) < 0 || vcpu_state_get(vcpu, &state, e) < 0)
+        return -1;
+    struct kvm_sregs *s = &state.sregs;
+    state.regs = (struct kvm_regs){.rdx = CPUID_SIGNATURE, .rflags = 2};
+    s->cs = real_mode_segment((unsigned)vector << 8, 11, false);
+    s->ds = s->es = s->fs = s->gs = s->ss = real_mode_segment(0, 3, false);
+    s->tr = real_mode_segment(0, 11, true);
+    s->ldt = real_mode_segment(0, 2, true);
+    s->gdt = s->idt = (struct kvm_dtable){.limit = 0xffff};
+    s->cr0 = 0x10; /* ET; caches on */
+    s->cr2 = s->cr3 = s->cr4 = s->cr8 = s->efer = 0;
+    memset(s->interrupt_bitmap, 0, sizeof s->interrupt_bitmap);
+    if (vcpu_state_set(vcpu, &state, e) < 0)
+        return -1;
+    if (ioctl(vcpu->fd, KVM_SET_VCPU_EVENTS, &none) < 0)
+        return err_set(e, STATUS_ERROR, "KVM refuses to start a vCPU: %s", strerror(errno));
+    /* For what KVM says in kvm_run about interrupts. */
+    return vcpu_complete(vcpu, e);
+}
+
+int vcpu_pending_get(struct vcpu *vcpu, struct vcpu_pending *pending, struct err *e)
+{
+    memset(pending, 0, sizeof *pending);
+    if (ioctl(vcpu->fd, KVM_GET_VCPU_EVENTS, &pending->events) < 0 ||
+        ioctl(vcpu->fd, KVM_GET_DEBUGREGS, &pending->debug) < 0)
+        return err_set(e, STATUS_ERROR, "cannot read the vCPU's state: %s", strerror(errno));
+    pending->events.flags &= KVM_VCPUEVENT_VALID_NMI_PENDING | KVM_VCPUEVENT_VALID_SHADOW;
+    return 0;
+}
+
+int vcpu_pending_set(struct vcpu *vcpu, const struct vcpu_pending *pending, struct err *e)
+{
+    if (ioctl(vcpu->fd, KVM_SET_VCPU_EVENTS, &pending->events) < 0 ||
+        ioctl(vcpu->fd, KVM_SET_DEBUGREGS, &pending->debug) < 0)
+        return err_set(e, STATUS_ERROR, "KVM refuses the vCPU's state: %s", strerror(errno));
+    return 0;
+}
+
+int vcpus_digest(struct vm *vm, uint64_t *digest, struct err *e)
+{
+    struct vcpu_state state;
+    struct bytes b = {0};
+    int rc = 0;
+
+    for (unsigned i = 0; i < MAX_VCPUS && rc == 0; i++) {
+        if (!vm->vcpu[i])
+            continue;
+        rc = vcpu_complete(vm->vcpu[i], e) < 0 ? -1 : vcpu_state_get(vm->vcpu[i], &state, e);
+        if (rc == 0)
+            vcpu_state_encode(&b, &state);
+    }
+    *digest = XXH3_64bits(b.data, b.len);
+    bytes_free(&b);
+    return rc;
+}
+
+uint64_t vcpu_fpu_digest(struct vcpu *vcpu)
+{
+    struct kvm_fpu fpu;
+    int rc = ioctl(vcpu->fd, KVM_GET_FPU, &fpu);
+
+    assert(rc == 0);
+    return fpu_digest(&fpu);
+}

@@ -1,0 +1,227 @@
+#include "vmm/machine/console.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <termios.h>
+#include <unistd.h>
+
+#define INPUT_BYTES  4096
+#define OUTPUT_BYTES 4096
+#define ESCAPE       0x01 /* Ctrl-A */
+
+struct console {
+    int in_fd, out_fd;
+    int stop_fd; /* an eventfd that ends the thread */
+    pthread_t thread;
+    bool has_thread, is_terminal, escaped;
+    struct termios saved;
+    pthread_mutex_t lock;
+    uint8_t input[INPUT_BYTES]; /* under the lock */
+    size_t input_len;
+    atomic_bool has_input, leave;
+    void (*notify)(void *opaque);
+    void *opaque;
+    uint8_t output[OUTPUT_BYTES];
+    size_t output_len;
+};
+
+static const char help[] = "\r\n[dittovm: Ctrl-A x leaves, Ctrl-A a sends Ctrl-A]\r\n";
+
+static void say(struct console *c, const char *text, size_t len)
+{
+    while (len) {
+        ssize_t n = write(c->out_fd, text, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN) {
+            struct pollfd p = {.fd = c->out_fd, .events = POLLOUT};
+            poll(&p, 1, -1);
+            continue;
+        }
+        if (n <= 0)
+            return; /* nobody reads any more; the machine goes on */
+        text += n;
+        len -= (size_t)n;
+    }
+}
+
+/* Returns whether the byte is for the guest. */
+static bool filter_escape(struct console *c, uint8_t byte, uint8_t *out)
+{
+    *out = byte;
+    if (!c->is_terminal)
+        return true;
+    if (!c->escaped) {
+        c->escaped = byte == ESCAPE;
+        return !c->escaped;
+    }
+    c->escaped = false;
+    if (byte == 'x' || byte == 'X')
+        atomic_store(&c->leave, true);
+    else if (byte == 'a' || byte == ESCAPE)
+        return *out = ESCAPE, true;
+    else if (byte == 'h' || byte == '?')
+        say(c, help, sizeof help - 1);
+    return false;
+}
+
+static void *read_input(void *arg)
+{
+    struct console *c = arg;
+    uint8_t buffer[256];
+
+    for (;;) {
+        struct pollfd fds[2] = {{.fd = c->stop_fd, .events = POLLIN},
+                                {.fd = c->in_fd, .events = POLLIN}};
+        pthread_mutex_lock(&c->lock);
+        size_t room = INPUT_BYTES - c->input_len;
+        pthread_mutex_unlock(&c->lock);
+        if (room < sizeof buffer) { /* the guest is slow: look again soon */
+            if (poll(fds, 1, 20) > 0)
+                return NULL;
+            continue;
+        }
+        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+            return NULL;
+        if (fds[0].revents)
+            return NULL;
+        if (!fds[1].revents)
+            continue;
+        ssize_t n = read(c->in_fd, buffer, sizeof buffer);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (n <= 0) /* end of input: the line stays open and silent */
+            return NULL;
+        pthread_mutex_lock(&c->lock);
+        for (ssize_t i = 0; i < n; i++) {
+            uint8_t byte;
+            if (filter_escape(c, buffer[i], &byte))
+                c->input[c->input_len++] = byte;
+        }
+        atomic_store(&c->has_input, c->input_len > 0);
+        pthread_mutex_unlock(&c->lock);
+        c->notify(c->opaque);
+    }
+}
+
+struct console *console_open(int in_fd, int out_fd, struct err *e)
+{
+    struct console *c = calloc(1, sizeof *c);
+
+    if (!c) {
+        err_set(e, STATUS_ERROR, "out of memory");
+        return NULL;
+    }
+    c->in_fd = in_fd;
+    c->out_fd = out_fd;
+    c->stop_fd = eventfd(0, EFD_CLOEXEC);
+    if (c->stop_fd < 0) {
+        err_set(e, STATUS_ERROR, "cannot make what the console needs: %s", strerror(errno));
+        free(c);
+        return NULL;
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    if (in_fd >= 0 && isatty(in_fd) && tcgetattr(in_fd, &c->saved) == 0) {
+        struct termios raw = c->saved;
+        cfmakeraw(&raw);
+        raw.c_oflag |= OPOST; /* guest output is post-processed by the guest's own tty */
+        c->is_terminal = tcsetattr(in_fd, TCSANOW, &raw) == 0;
+    }
+    return c;
+}
+
+void console_on_input(struct console *c, void (*notify)(void *opaque), void *opaque)
+{
+    sigset_t all, old;
+
+    c->notify = notify;
+    c->opaque = opaque;
+    if (c->in_fd < 0 || c->has_thread)
+        return;
+    sigfillset(&all); /* signals are for the vCPU thread */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    c->has_thread = pthread_create(&c->thread, NULL, read_input, c) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+void console_ignore_input(struct console *c)
+{
+    uint64_t count = 1;
+
+    if (!c->has_thread)
+        return;
+    /* An eventfd takes and gives 8 bytes, always. */
+    if (write(c->stop_fd, &count, sizeof count) < 0)
+        abort();
+    pthread_join(c->thread, NULL);
+    if (read(c->stop_fd, &count, sizeof count) < 0)
+        abort();
+    c->has_thread = false;
+}
+
+void console_close(struct console *c)
+{
+    if (!c)
+        return;
+    console_ignore_input(c);
+    console_flush(c);
+    if (c->is_terminal)
+        tcsetattr(c->in_fd, TCSADRAIN, &c->saved);
+    close(c->stop_fd);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+void console_put(void *console, uint8_t byte)
+{
+    struct console *c = console;
+
+    c->output[c->output_len++] = byte;
+    if (byte == '\n' || c->output_len == sizeof c->output)
+        console_flush(c);
+}
+
+void console_flush(struct console *c)
+{
+    say(c, (const char *)c->output, c->output_len);
+    c->output_len = 0;
+}
+
+bool console_has_output(const struct console *c)
+{
+    return c->output_len > 0;
+}
+
+bool console_has_input(struct console *c)
+{
+    return atomic_load(&c->has_input);
+}
+
+size_t console_peek(struct console *c, uint8_t *data, size_t len)
+{
+    pthread_mutex_lock(&c->lock);
+    size_t n = c->input_len < len ? c->input_len : len;
+    memcpy(data, c->input, n);
+    pthread_mutex_unlock(&c->lock);
+    return n;
+}
+
+void console_consume(struct console *c, size_t len)
+{
+    pthread_mutex_lock(&c->lock);
+    c->input_len -= len;
+    memmove(c->input, c->input + len, c->input_len);
+    atomic_store(&c->has_input, c->input_len > 0);
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool console_wants_to_leave(struct console *c)
+{
+    return atomic_load(&c->leave);
+}

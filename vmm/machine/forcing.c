@@ -1,0 +1,202 @@
+/* Forced points of a machine whose vCPUs take turns: when one is due, and where it is. */
+#include <string.h>
+
+#include "vmm/machine/run_loop.h"
+#include "vmm/machine/schedule.h"
+#include "vmm/points/entry_count.h"
+
+/* How long kernel code is let run on to a function's return: at first, and once an interrupt has
+ * waited for PATIENCE_NS (a long loop, as when Linux patches itself: any place within is passed too
+ * often). */
+#define WAIT_NS      8000000ull
+#define PATIENCE_NS  100000000ull
+#define LONG_WAIT_NS 500000000ull
+/* When it is looked for the first time whether kernel code that works is in a loop that waits; and
+ * how much longer than a look it runs in between. */
+#define LOOP_NS    30000000ull
+#define LOOP_SHARE 8
+/* How long what waits for the CPU waits for a sync point before it is to stop where it enters its
+ * kernel next. */
+#define ENTRY_GRACE_NS 1000000ull
+/* How long a stop by the user waits for a sync point. */
+#define STOP_GRACE_NS 20000000ull
+/* After this a stop does not wait any longer for a point that can be compared in a replay. */
+#define STOP_LIMIT_NS 3000000000ull
+
+/* The exception frames that landing at CPL3 leaves behind differ from run to run, so both sides
+ * clear that dead piece of stack. */
+static void scrub_user_frame(struct machine *m)
+{
+    static const uint8_t zero[sizeof(struct exception_frame)];
+    uint64_t gpa = gphook_user_frame_gpa(&m->cpu->vcpu);
+
+    if (gpa)
+        m->dma.dma.write(&m->dma.dma, gpa, zero, sizeof zero);
+}
+
+/* Since when something has waited for the CPU to stop; NEVER: nothing does. */
+static uint64_t waiting_since(struct machine *m, uint64_t now)
+{
+    const uint64_t turn_ends = schedule_deadline(m);
+
+    if (!machine_stop_wanted() && (m->cpu->window || !pc_irq_pending(&m->pc, m->cpu->vcpu.index)))
+        m->pending_ns = 0;
+    else if (!m->pending_ns)
+        m->pending_ns = now;
+    return m->pending_ns && m->pending_ns < turn_ends ? m->pending_ns : turn_ends;
+}
+
+/* The vCPU stands at a point that was chosen. */
+static void stop_here(struct machine *m, struct landmark *landmark)
+{
+    const struct vcpu_exit exit = {.kind = EXIT_FORCED};
+
+    landmark->counted = m->cpu->clock.ops->counts;
+    landmark->branches = m->cpu->clock.branches;
+    machine_forced(m, landmark);
+    recorder_forced(m->recorder, landmark);
+    recorder_sync(m->recorder, &m->cpu->vcpu, &exit);
+    clock_sync(&m->cpu->clock);
+    if (landmark->cpl == 3)
+        scrub_user_frame(m);
+    m->at_sync = true;
+    m->stats.forced++;
+}
+
+/* only_waiting: if the CPU only waits for another one, and not otherwise. */
+static int force_point(struct machine *m, bool only_waiting, struct err *e)
+{
+    struct vcpu_exit exit;
+    struct landmark landmark;
+    struct clock *clock = &m->cpu->clock;
+    const uint64_t now = host_elapsed(m), since = waiting_since(m, now);
+    const uint64_t waited = since < now ? now - since : 0;
+    const bool patches = clock_patches_itself(&m->cpu->vcpu, &m->hook);
+
+    m->stats.forced_tries++;
+    m->clock_host.wait_ns = waited >= PATIENCE_NS ? LONG_WAIT_NS : WAIT_NS;
+    m->clock_host.hurry = waited >= (patches ? HURRY_PATCHING_NS : HURRY_NS);
+    m->clock_host.maybe_loop = waited >= LOOP_NS && now >= m->loop_look_ns;
+    m->clock_host.only_waiting = only_waiting;
+    m->clock_host.for_others = only_waiting || schedule_deadline(m) <= now;
+    const enum clock_choice choice = clock->ops->choose(clock, &m->clock_host, &landmark, &exit, e);
+    if (m->clock_host.maybe_loop)
+        m->loop_look_ns = now + (1 + LOOP_SHARE) * (host_elapsed(m) - now);
+    switch (choice) {
+    case CLOCK_CHOSEN:
+        stop_here(m, &landmark);
+        schedule_looked(m, now, only_waiting);
+        return 0;
+    case CLOCK_LATER:
+        schedule_looked(m, host_elapsed(m), false);
+        if (only_waiting)
+            return 0;
+        m->retry_after_ns = next_retry(m->retry_after_ns);
+        m->retry_ns = host_elapsed(m) + m->retry_after_ns;
+        return 0;
+    case CLOCK_EXITED:
+        if (exit.kind == EXIT_WINDOW && m->forced_window)
+            return 0;
+        handle_sync(m, &exit);
+        return 0;
+    case CLOCK_FAILED:
+        break;
+    }
+    return -1;
+}
+
+/* It is time for a forced point. */
+static int try_to_force(struct machine *m, bool only_waiting, uint64_t now, uint64_t *wake,
+                        struct err *e)
+{
+    const bool for_others = only_waiting || schedule_deadline(m) <= now;
+    int rc = 0;
+
+    if (for_others ? vcpu_is_settled(&m->cpu->vcpu) : vcpu_interruptible(&m->cpu->vcpu)) {
+        rc = force_point(m, only_waiting, e);
+    } else if (for_others) { /* an instruction or two */
+        m->retry_ns = now + LEAST_RUN_NS;
+        schedule_looked(m, now, false);
+    } else if (!m->cpu->window) { /* run until interrupts are on again, unseen by the recording */
+        vcpu_want_window(&m->cpu->vcpu, true);
+        m->forced_window = true;
+    }
+    /* Not here: the guest runs on until then. */
+    *wake = earlier(*wake, earlier(m->retry_ns > now ? m->retry_ns : NEVER, schedule_look(m)));
+    return rc;
+}
+
+/* ---- where the guest enters its kernel ---- */
+
+/* From when on the vCPU is stopped at the next one. */
+static void note_entry_wanted(struct machine *m, uint64_t since, uint64_t now, uint64_t *wake)
+{
+    const uint64_t due =
+        since == NEVER ? NEVER : since + earlier(m->config.grace_ns, ENTRY_GRACE_NS);
+
+    m->entry_wanted = now >= due;
+    if (!m->entry_wanted)
+        *wake = earlier(*wake, due);
+}
+
+int run_to_entry(struct machine *m, struct vcpu_exit *exit, bool *entered, struct err *e)
+{
+    struct clock *clock = &m->cpu->clock;
+    uint64_t *word =
+        m->entry_wanted ? entry_count_word(&m->cpu->vcpu, &m->kernel_code.entries, NULL) : NULL;
+    struct entry_alarm alarm;
+    int rc;
+
+    *entered = false;
+    if (!word)
+        return clock->ops->run(clock, exit, e);
+    entry_alarm_set(&alarm, word, 1);
+    do {
+        rc = clock->ops->run(clock, exit, e);
+    } while (rc == 0 && exit->kind == EXIT_KICK && entry_alarm_goes_off(&alarm, &m->cpu->vcpu));
+    *entered = rc == 0 && exit->kind == EXIT_HLT && entry_alarm_goes_off(&alarm, &m->cpu->vcpu);
+    entry_alarm_clear(&alarm);
+    return rc;
+}
+
+void force_point_at_entry(struct machine *m)
+{
+    struct landmark landmark;
+
+    if (!entries_describe(&m->cpu->vcpu, &m->kernel_code.entries, &landmark))
+        return;
+    stop_here(m, &landmark);
+    m->stats.entries++;
+    schedule_looked(m, host_elapsed(m), false);
+}
+
+int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, struct err *e)
+{
+    const bool stop = machine_stop_wanted();
+    const uint64_t since = waiting_since(m, now), look = schedule_look(m);
+    uint64_t due = since == NEVER ? NEVER : since + (stop ? STOP_GRACE_NS : m->config.grace_ns);
+
+    if (stop && !m->stop_ns)
+        m->stop_ns = now;
+    if (stop && now - m->stop_ns > STOP_LIMIT_NS) {
+        m->ended = END_STOPPED;
+        m->ended_between = true;
+        return 0;
+    }
+    if (due != NEVER && m->retry_ns > due)
+        due = m->retry_ns;
+    note_entry_wanted(m, since, now, wake);
+    if (now >= due)
+        return try_to_force(m, false, now, wake, e);
+    if (now >= look)
+        return try_to_force(m, true, now, wake, e);
+    *wake = earlier(*wake, earlier(due, look));
+    return 0;
+}
+
+int force_point_at_window(struct machine *m, struct err *e)
+{
+    vcpu_want_window(&m->cpu->vcpu, false);
+    m->forced_window = false;
+    return force_point(m, false, e); /* if it is to be later, the next round sets the timer */
+}

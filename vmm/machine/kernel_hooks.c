@@ -1,0 +1,31 @@
+#include "vmm/machine/kernel_hooks.h"
+
+#include "base/hidden_ports.h"
+#include "vmm/machine/kexec.h"
+
+static bool is_module(const struct machine *m, const struct vcpu *vcpu,
+                      const struct vcpu_exit *exit)
+{
+    return exit->kind == EXIT_PIO_OUT && exit->at == MODULE_PORT && m->kernel_code.module_hook &&
+           vcpu->regs->rip == m->kernel_code.module_hook;
+}
+
+bool kernel_hook_exit(const struct machine *m, const struct vcpu *vcpu,
+                      const struct vcpu_exit *exit)
+{
+    return is_module(m, vcpu, exit) || kexec_exit(m, vcpu, exit);
+}
+
+void kernel_hook_serve(struct machine *m, const struct vcpu_exit *exit)
+{
+    struct vcpu *vcpu = &m->cpu->vcpu;
+    struct kvm_sregs sregs;
+
+    if (!is_module(m, vcpu, exit)) {
+        kexec_serve(m, exit);
+        return;
+    }
+    vcpu_get_sregs(vcpu, &sregs);
+    (void)kernel_code_load_module(&m->vm.memory, sregs.cr3, vcpu->regs->rdi, vcpu->regs->rsi,
+                                  &m->dma.dma);
+}

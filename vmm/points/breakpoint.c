@@ -1,0 +1,490 @@
+/* Running to breakpoints: see vmm/points/breakpoint.h. */
+#include "vmm/points/breakpoint.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/now.h"
+#include "mmu/insn.h"
+#include "mmu/walk.h"
+#include "vmm/points/repeat.h"
+#include "vmm/points/stepper.h"
+#include "vmm/points/watchpoint.h"
+
+static const struct breakpoint_means *const means_table[] = {
+    &breakpoint_register,
+    &breakpoint_hlt,
+    &breakpoint_step,
+};
+
+void breakpoints_probe(struct vm *vm)
+{
+    for (unsigned i = 0; i < sizeof means_table / sizeof *means_table; i++)
+        for (unsigned cpl = 0; cpl <= 3; cpl += 3)
+            means_table[i]->works(vm, cpl);
+}
+
+void breakpoints_init(struct breakpoints *set, struct vcpu *vcpu, const struct gp_hook *hook)
+{
+    *set = (struct breakpoints){.vcpu = vcpu, .hook = hook};
+}
+
+int breakpoints_add(struct breakpoints *set, struct breakpoint *b, struct err *e)
+{
+    assert(!b->means && b->conditions <= TRACE_CONDITIONS);
+    if (b->entry_of) {
+        b->means = &breakpoint_entry;
+        b->at = guest_memory_at(&set->vcpu->vm->memory, b->entry_of->entries_gpa, sizeof(uint64_t));
+        assert(b->at);
+    }
+    for (unsigned i = 0; i < sizeof means_table / sizeof *means_table && !b->means; i++) {
+        const struct breakpoint_means *means = means_table[i];
+        if ((!set->only || set->only == means) && means->works(set->vcpu->vm, b->cpl) &&
+            means->has_room(set, b))
+            b->means = means;
+    }
+    if (!b->means)
+        return err_set(e, STATUS_ERROR, "no breakpoint can be set at %#llx",
+                       (unsigned long long)b->va);
+    if (b->conditions || b->countdown)
+        b->filter = breakpoint_filter_new(set->vcpu);
+    b->next = set->first;
+    set->first = b;
+    return 0;
+}
+
+void breakpoints_remove(struct breakpoints *set, struct breakpoint *b)
+{
+    for (struct breakpoint **at = &set->first; *at; at = &(*at)->next) {
+        if (*at != b)
+            continue;
+        *at = b->next;
+        break;
+    }
+    assert(!b->armed && set->traced != b);
+    free(b->filter);
+    b->filter = NULL;
+    b->means = NULL;
+}
+
+/* ---- around a run of the vCPU ---- */
+
+static void find_code(struct breakpoints *set, struct breakpoint *b)
+{
+    const struct guest_memory *m = &set->vcpu->vm->memory;
+    struct kvm_sregs sregs;
+    struct translation t;
+
+    if (!b->gpa) {
+        vcpu_get_sregs(set->vcpu, &sregs);
+        if (!walk(m, b->cr3 ? b->cr3 : sregs.cr3, b->va, &t))
+            return;
+        b->gpa = t.gpa;
+    }
+    b->at = guest_memory_at(m, b->gpa, 1);
+}
+
+/* A HLT there would be an exception of the guest's, which only the hook shows to us. */
+static bool user_may_execute(const struct breakpoints *set, const struct breakpoint *b)
+{
+    struct kvm_sregs sregs;
+    struct translation t;
+
+    vcpu_get_sregs(set->vcpu, &sregs);
+    return walk(&set->vcpu->vm->memory, b->cr3 ? b->cr3 : sregs.cr3, b->va, &t) && t.user;
+}
+
+static bool must_wait(const struct breakpoints *set, const struct breakpoint *b)
+{
+    return b->patient && b->means == &breakpoint_hlt && !set->hook->rip &&
+           (b->cpl == 3 || b->va >> 63 || (b->any_cpl && user_may_execute(set, b)));
+}
+
+static void arm(struct breakpoints *set, const struct breakpoint *except)
+{
+    for (struct breakpoint *b = set->first; b; b = b->next) {
+        if (b->armed || must_wait(set, b))
+            continue;
+        if (!b->at)
+            find_code(set, b);
+        if (!b->at || (except && b->gpa == except->gpa))
+            continue;
+        b->means->arm(set, b);
+        b->armed = true;
+        b->armed_before = set->armed;
+        set->armed = b;
+    }
+}
+
+/* The last one first: each has remembered the code as it found it, others close by included. */
+static void disarm(struct breakpoints *set)
+{
+    for (; set->armed; set->armed = set->armed->armed_before) {
+        set->armed->means->disarm(set, set->armed);
+        set->armed->armed = false;
+    }
+}
+
+static void stop_trace(struct breakpoints *set)
+{
+    trace_stop(set->vcpu);
+    set->traced = NULL;
+}
+
+/* ---- hits ---- */
+
+/* Bring the vCPU itself to the place, as if no breakpoint had ever been there. */
+static void stand_at(struct breakpoints *set, const struct kvm_regs *regs,
+                     const struct kvm_sregs *sregs)
+{
+    stop_trace(set);
+    if (sregs->ss.dpl == 3)
+        vcpu_set_sregs(set->vcpu, sregs);
+    vcpu_set_regs(set->vcpu, regs);
+}
+
+/* The breakpoint an exit is due to, and the state of the code there. Its instruction may be
+ * mapped at another address here, or be that of another process: see
+ * breakpoint_is_for(). */
+static struct breakpoint *find_hit(struct breakpoints *set, const struct vcpu_exit *exit,
+                                   struct kvm_regs *regs, struct kvm_sregs *sregs)
+{
+    for (struct breakpoint *b = set->first; b; b = b->next)
+        if (b->armed && b->means->is_hit(set, b, exit, regs, sregs))
+            return b;
+    return NULL;
+}
+
+int64_t breakpoint_entries_ahead(const struct breakpoints *set, const struct breakpoint *b)
+{
+    return entries_between(&set->vcpu->vm->memory, b->entry_of) + b->entries_later;
+}
+
+/* The count that it waits for has been come to. */
+static bool has_entered(const struct breakpoints *set, const struct breakpoint *b)
+{
+    return breakpoint_entries_ahead(set, b) <= 0;
+}
+
+bool breakpoint_is_for(const struct breakpoints *set, const struct breakpoint *b,
+                       const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+{
+    if (b->entry_of)
+        return has_entered(set, b);
+    return b->va == linear_rip(regs->rip, &sregs->cs) && (!b->cr3 || b->cr3 == sregs->cr3) &&
+           (b->any_cpl || b->cpl == sregs->ss.dpl);
+}
+
+/* What is at a place where the vCPU is. */
+struct looked {
+    unsigned stops;             /* how many stop */
+    struct breakpoint *one;     /* the only one that does not, NULL: none, or several */
+    struct breakpoint *counted; /* the only one that counts, which may be another one */
+};
+
+static bool only_counts(const struct breakpoint *b)
+{
+    return b->countdown && !b->conditions && !b->stops && !b->within;
+}
+
+/* Whether a breakpoint stops at this pass. */
+static bool stops_here(const struct breakpoints *set, struct breakpoint *b,
+                       const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+{
+    const bool stops = b->within        ? false
+                       : b->stops       ? b->stops(b, set->vcpu, regs, sregs)
+                       : only_counts(b) ? false
+                                        : breakpoint_conditions_hold(set, b, regs, sregs);
+
+    b->passes++;
+    return (b->countdown && --b->countdown == 0) || stops;
+}
+
+/* Let all that are there look at the pass. A trace has the comparison of one, and one count. */
+static struct looked look(struct breakpoints *set, const struct kvm_regs *regs,
+                          const struct kvm_sregs *sregs)
+{
+    struct looked l = {0};
+    unsigned comparing = 0, counting = 0;
+
+    for (struct breakpoint *b = set->first; b; b = b->next) {
+        b->hit = breakpoint_is_for(set, b, regs, sregs) && stops_here(set, b, regs, sregs);
+        l.stops += b->hit;
+        if (b->hit || !breakpoint_is_for(set, b, regs, sregs))
+            continue;
+        if (b->countdown) {
+            counting++;
+            l.counted = b;
+        }
+        if (!only_counts(b)) {
+            comparing++;
+            l.one = b;
+        }
+    }
+    if (!comparing)
+        l.one = l.counted;
+    if (comparing > 1 || counting > 1)
+        l.one = NULL;
+    return l;
+}
+
+unsigned breakpoints_look(struct breakpoints *set, const struct kvm_regs *regs,
+                          const struct kvm_sregs *sregs)
+{
+    if (!set->repeating)
+        return look(set, regs, sregs).stops;
+    for (struct breakpoint *b = set->first; b; b = b->next)
+        b->hit = false;
+    return 0;
+}
+
+bool breakpoints_watch_hit(const struct breakpoints *set)
+{
+    for (const struct watchpoint *w = set->watched; w; w = w->next)
+        if (w->hit)
+            return true;
+    return false;
+}
+
+bool breakpoints_hit(const struct breakpoints *set)
+{
+    for (const struct breakpoint *b = set->first; b; b = b->next)
+        if (b->hit)
+            return true;
+    return breakpoints_watch_hit(set);
+}
+
+/* Who has a timer kick the vCPU does so once. A kick that comes with an exit of ours, or in a step,
+ * is for the run behind it. */
+void breakpoints_keep_kick(struct breakpoints *set, bool kicked)
+{
+    if (kicked)
+        vcpu_kick(set->vcpu);
+}
+
+/* The vCPU is at a breakpoint, or its trace came to where all conditions are true. */
+static enum breakpoint_stop pass(struct breakpoints *set, const struct kvm_regs *regs,
+                                 const struct kvm_sregs *sregs, struct vcpu_exit *exit,
+                                 struct err *e)
+{
+    const struct looked l = look(set, regs, sregs);
+
+    if (l.stops) {
+        stand_at(set, regs, sregs);
+        return BREAKPOINT_HIT;
+    }
+    const bool within = breakpoints_lead_within(set, regs, sregs);
+    if (set->traced && (set->traced != l.one || within))
+        stop_trace(set);
+    if (l.one && l.one->filter && !within) {
+        set->counted = l.counted;
+        arm(set, l.one); /* the trace has to leave for the others; this one it replaces */
+        if (breakpoint_filter_start(set, l.one, regs, sregs)) {
+            set->traced = l.one;
+            return BREAKPOINT_NONE;
+        }
+        disarm(set);
+    }
+    stand_at(set, regs, sregs);
+    return breakpoints_leave(set, exit, e);
+}
+
+/* ---- running ---- */
+
+static bool is_stepped(const struct breakpoints *set)
+{
+    for (const struct breakpoint *b = set->first; b; b = b->next)
+        if (b->means == &breakpoint_step)
+            return true;
+    return false;
+}
+
+static bool is_late(const struct breakpoints *set)
+{
+    return set->give_up_ns && host_now_ns() >= set->give_up_ns;
+}
+
+/* By single steps, looking at all breakpoints before each. */
+static enum breakpoint_stop run_stepped(struct breakpoints *set, struct vcpu_exit *exit,
+                                        struct err *e)
+{
+    struct stepper stepper;
+    struct step step;
+    struct kvm_sregs sregs;
+    enum breakpoint_stop stop = BREAKPOINT_EXIT;
+
+    if (breakpoints_rest(set, e) < 0)
+        return BREAKPOINT_FAILED;
+    watchpoints_see(set);
+    stepper_init(&stepper, set->vcpu);
+    if (stepper_open(&stepper, e) < 0)
+        return BREAKPOINT_FAILED;
+    do {
+        vcpu_get_sregs(set->vcpu, &sregs);
+        if (!vcpu_event_pending(set->vcpu) &&
+            (breakpoints_are_within(set) || breakpoints_look(set, set->vcpu->regs, &sregs))) {
+            stop = BREAKPOINT_HIT;
+            break;
+        }
+        set->exits++;
+        if (stepper_step(&stepper, &step, exit, e) < 0) {
+            stop = BREAKPOINT_FAILED;
+            break;
+        }
+        set->repeating = step.repeats;
+        if (watchpoints_changed(set))
+            stop = BREAKPOINT_HIT;
+        else if (step.kind == STEP_KICK && (!set->interrupted || *set->interrupted))
+            stop = BREAKPOINT_STOPPED;
+        else if (step.kind == STEP_KICK && is_late(set))
+            stop = BREAKPOINT_LATE;
+        else if (step.kind == STEP_ENTRY)
+            breakpoints_keep_kick(set, set->vcpu->kick_passed);
+    } while (stop == BREAKPOINT_EXIT && step.kind != STEP_EXIT);
+    stepper_close(&stepper);
+    return stop;
+}
+
+enum armed_stop {
+    ARMED_FAILED = -1,
+    ARMED_EXIT,
+    ARMED_WATCHED,   /* watched memory has changed */
+    ARMED_REPEATING, /* its page was written to by a REP, which is to be gone through */
+};
+
+/* A write that was followed may have gone over a HLT of ours. */
+static void arm_again(struct breakpoints *set)
+{
+    for (struct breakpoint *b = set->armed; b; b = b->armed_before)
+        if (b->means == &breakpoint_hlt && *b->at != HLT)
+            b->means->arm(set, b);
+}
+
+/* Whether the vCPU was kicked where an alarm is about to exit: it is to do so first. */
+static bool is_entering(const struct breakpoints *set, const struct vcpu_exit *exit)
+{
+    for (const struct breakpoint *b = set->armed; b && exit->kind == EXIT_KICK; b = b->armed_before)
+        if (b->entry_of && entry_alarm_goes_off(&b->alarm, set->vcpu))
+            return true;
+    return false;
+}
+
+/* vcpu_run(), and what it takes for watched memory. */
+static enum armed_stop run_watched(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
+{
+    bool kicked = false;
+
+    for (;;) {
+        const int written = breakpoints_do_write(set, vcpu_run(set->vcpu, exit, e), exit, e);
+        set->exits++;
+        if (written < 0)
+            return ARMED_FAILED;
+        if (!written && is_entering(set, exit)) {
+            kicked = true;
+            continue;
+        }
+        if (!written) {
+            breakpoints_keep_kick(set, kicked);
+            return ARMED_EXIT;
+        }
+        arm_again(set);
+        if (watchpoints_changed(set)) {
+            if (trace_leave(set->vcpu, e) < 0)
+                return ARMED_FAILED;
+            set->repeating = repeat_has_written(set->vcpu, exit->at);
+            return ARMED_WATCHED;
+        }
+        set->repeating = repeat_has_written(set->vcpu, exit->at);
+        if (set->repeating)
+            return ARMED_REPEATING;
+        if (set->interrupted && *set->interrupted) {
+            exit->kind = EXIT_KICK;
+            return ARMED_EXIT;
+        }
+    }
+}
+
+/* Until something is to be looked at: a breakpoint *at, or an exit (*at NULL). */
+static enum armed_stop run_armed(struct breakpoints *set, struct breakpoint **at,
+                                 struct kvm_regs *regs, struct kvm_sregs *sregs,
+                                 struct vcpu_exit *exit, struct err *e)
+{
+    enum trace_verdict verdict;
+
+    *at = NULL;
+    do {
+        enum armed_stop stop = run_watched(set, exit, e);
+        if (stop != ARMED_EXIT)
+            return stop;
+        verdict = trace_exit(set->vcpu, exit, breakpoint_filter_may_extend(set), regs, sregs);
+        if (verdict == TRACE_RUN_ON)
+            breakpoints_keep_kick(set, set->vcpu->kick_passed);
+    } while (verdict == TRACE_RUN_ON);
+    *at = verdict == TRACE_TRUE ? set->traced : find_hit(set, exit, regs, sregs);
+    if (*at)
+        breakpoints_keep_kick(set, set->vcpu->kick_passed);
+    if (verdict == TRACE_TRUE && set->counted)
+        set->counted->countdown++; /* look() counts it again */
+    /* What ran outside the trace may have changed kernel code. */
+    if (verdict == TRACE_OTHER && *at && (*at)->cpl == 0)
+        stop_trace(set);
+    return ARMED_EXIT;
+}
+
+/* The count may have come to it while breakpoints were not in place: in a step. While one is, the
+ * word holds something else. */
+static bool look_at_entries(struct breakpoints *set)
+{
+    bool any = false;
+
+    for (struct breakpoint *b = set->first; b; b = b->next)
+        if (b->entry_of && !b->armed && has_entered(set, b))
+            any = b->hit = true;
+    return any;
+}
+
+static enum breakpoint_stop run_once(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
+{
+    struct kvm_regs regs;
+    struct kvm_sregs sregs;
+    struct breakpoint *at;
+
+    if (look_at_entries(set))
+        return BREAKPOINT_HIT;
+    arm(set, NULL);
+    enum armed_stop stop = run_armed(set, &at, &regs, &sregs, exit, e);
+    disarm(set);
+    if (stop == ARMED_FAILED)
+        return BREAKPOINT_FAILED;
+    if (stop == ARMED_WATCHED)
+        return BREAKPOINT_HIT;
+    if (stop == ARMED_REPEATING) {
+        stop_trace(set);
+        return breakpoints_leave(set, exit, e);
+    }
+    /* Asked at every exit: kicks may come faster than the guest gets anywhere. */
+    if (set->interrupted ? *set->interrupted : exit->kind == EXIT_KICK)
+        return BREAKPOINT_STOPPED;
+    if (exit->kind == EXIT_KICK)
+        return is_late(set) ? BREAKPOINT_LATE : BREAKPOINT_NONE;
+    return at ? pass(set, &regs, &sregs, exit, e) : BREAKPOINT_EXIT;
+}
+
+enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
+{
+    enum breakpoint_stop stop;
+
+    for (struct breakpoint *b = set->first; b; b = b->next)
+        b->hit = false;
+    if (is_stepped(set))
+        return run_stepped(set, exit, e);
+    if (watchpoints_protect(set, e) < 0)
+        return BREAKPOINT_FAILED;
+    watchpoints_see(set);
+    /* What stands on a REP was looked at when that began. */
+    stop = set->repeating ? breakpoints_leave(set, exit, e) : BREAKPOINT_NONE;
+    while (stop == BREAKPOINT_NONE)
+        stop = run_once(set, exit, e);
+    stop_trace(set);
+    return stop;
+}

@@ -1,0 +1,175 @@
+#ifndef VMM_POINTS_CLOCK_H
+#define VMM_POINTS_CLOCK_H
+
+#include "recording/event.h"
+#include "vmm/kvm/vcpu.h"
+#include "vmm/points/gphook.h"
+
+/*
+ * How a vCPU is stopped at an arbitrary instruction, and brought to the same instruction again:
+ * forced points (DESIGN: execution points). One table of operations a backend.
+ */
+enum clock_choice {
+    CLOCK_CHOSEN, /* the vCPU stands at a point that can be found again; *landmark describes it */
+    CLOCK_LATER,  /* no such point here: let the guest run a little and ask again */
+    CLOCK_EXITED, /* the guest reached a sync point on the way; it is in *exit */
+    CLOCK_FAILED,
+};
+
+enum clock_landing {
+    LANDED,
+    LAND_MISSED,  /* the guest reached a sync point first: *exit */
+    LAND_PASSED,  /* the guest has entered its kernel more often than at the landmark */
+    LAND_LATE,    /* it did not come within clock.patience; nor did a sync point */
+    LAND_STOPPED, /* *interrupted was set; the vCPU is nowhere in particular */
+    LAND_BREAK,   /* at one of clock->breakpoints, on the way; land() goes on from there */
+    LAND_CHANGED, /* other code is at the place, and when it becomes the landmark's cannot be seen
+                   */
+    LAND_FAILED,
+};
+
+/* How long a landing may take. It is there for what never ends: a replay in which a program waits
+ * for an interrupt that comes at a place where it will not be. The longest that was seen to its end
+ * took 124 s, on a busy machine. */
+#define LANDING_SECONDS 900u
+
+/*
+ * Kernel text as it was when the machine started. A breakpoint is set at the sync point before the
+ * forced one, so code that was rewritten in between (Linux patches itself while it boots) is no
+ * place for it: inside these ranges only code that is still as it was is chosen. That holds for the
+ * kernel's own addresses; memory it has freed (its start-up code) may hold anything by now, which
+ * is seen at other addresses.
+ */
+#define STABLE_RANGES 8
+struct stable_code {
+    struct {
+        uint64_t va, gpa, len;
+        uint8_t *bytes; /* owned */
+    } range[STABLE_RANGES];
+    unsigned count;
+};
+
+/* What a landing looked at from outside the guest. */
+struct landing_passes {
+    uint64_t differed[FINGERPRINT_PARTS]; /* by what differed first */
+    /* Of those where it was registers, the one with the fewest others, and which it is of all. */
+    uint64_t nearest, nearest_cr3, nearest_regs[REG_COUNT];
+    uint32_t nearest_other; /* a bit for each register that differed; 0: only CR3 */
+};
+
+/* What landings cost, for reports. */
+struct landing_stats {
+    uint64_t landings, exits;
+    struct landing_passes passes; /* of the last one */
+};
+
+/* What choosing needs of the machine. */
+struct clock_host {
+    const struct gp_hook *hook;
+    const struct entry_count *entries; /* NULL: the guest's are of no use */
+    struct stable_code stable;
+    void (*kick_after)(void *opaque, uint64_t ns); /* have vcpu_run() return EXIT_KICK then */
+    void *opaque;
+    uint64_t wait_ns;  /* how long working kernel code may be let run on to a rare place */
+    bool may_watch;    /* code may run on for a moment, to see what it changes */
+    bool hurry;        /* a place that replay finds at some cost is better than none */
+    bool for_others;   /* the stop is for the sake of another CPU: interrupts may be off there */
+    bool maybe_loop;   /* look whether it is in a loop that waits for something */
+    bool only_waiting; /* ... and is wanted only if this one waits for it */
+    bool quietly; /* other CPUs run the same code at this moment: no byte of ours is put there */
+};
+
+/* Whether a forced point may be where the vCPU stands, by what it waits for. */
+static inline bool clock_can_stop(const struct vcpu *vcpu, const struct clock_host *host)
+{
+    return host->for_others ? vcpu_is_settled(vcpu) : vcpu_interruptible(vcpu);
+}
+
+/* Until there is user space Linux reads and patches its own code (in the kernel's half of the
+ * address space), where it would meet HLTs of ours. */
+static inline bool clock_patches_itself(const struct vcpu *vcpu, const struct gp_hook *hook)
+{
+    return !hook->rip && vcpu->regs->rip >> 63;
+}
+
+struct clock;
+struct breakpoints;
+
+struct clock_ops {
+    const char *name;        /* --clock, and in the recording */
+    const char *description; /* for --help and doctor */
+    bool only_asked_for;     /* exact but slow: never chosen by itself */
+    bool counts;             /* forced points carry the branches since the sync point before */
+    bool needs_count;        /* land() needs that count */
+    bool steps_only;         /* the guest must not run but by step() and run() */
+    /* Get ready on this host; -1, with the reason, when it lacks something. NULL: nothing to do. */
+    int (*open)(struct clock *c, struct err *e);
+    void (*close)(struct clock *c);
+    /* vcpu_run(), counting. */
+    int (*run)(struct clock *c, struct vcpu_exit *exit, struct err *e);
+    /* Execute one instruction (or one iteration of a REP), counting: EXIT_STEP, or the exit that it
+     * caused, or EXIT_KICK when it is still to be done. */
+    int (*step)(struct clock *c, struct vcpu_exit *exit, struct err *e);
+    /* The vCPU stands at a sync point: count from here. NULL for a clock that does not count. */
+    void (*sync)(struct clock *c);
+    /* Count on from so many. NULL: clock->branches is all there is. */
+    void (*restore)(struct clock *c, uint64_t branches);
+    /* Recording: the vCPU was kicked and can take an interrupt here. Choose a point here or a few
+     * instructions on. */
+    enum clock_choice (*choose)(struct clock *c, const struct clock_host *host,
+                                struct landmark *landmark, struct vcpu_exit *exit, struct err *e);
+    /* Replay: run to the point, from the sync point before it. */
+    enum clock_landing (*land)(struct clock *c, const struct landmark *landmark,
+                               struct vcpu_exit *exit, const volatile bool *interrupted,
+                               struct err *e);
+};
+
+/* A clock of one vCPU. */
+struct clock {
+    const struct clock_ops *ops;
+    struct vcpu *vcpu;
+    unsigned patience;          /* how many seconds a landing may take, at least 1 */
+    const struct gp_hook *hook; /* its rip is 0 until there is one */
+    bool replaying;             /* nobody asks for a count but land() */
+    uint64_t branches;          /* retired since the last sync point, if ops->counts */
+    struct landing_stats stats;
+    struct breakpoints *breakpoints; /* that land() stops at, if it is clock_landmark's; or NULL */
+    void *own;
+};
+
+extern const struct clock_ops clock_pmu, clock_landmark, clock_step;
+
+/* All clocks, the ones to prefer first; NULL ends them. */
+extern const struct clock_ops *const clock_table[];
+/* By name; NULL when there is none. */
+const struct clock_ops *clock_find(const char *name);
+/* The value of a --clock option: *ops becomes NULL for "auto". */
+int clock_option(const char *text, const struct clock_ops **ops, struct err *e);
+/*
+ * Open a clock; ops NULL: the first one of the table that this host has (one that is for tests only
+ * is not taken unasked). -1, with the reason, when this host lacks what it needs. vcpu and hook
+ * must outlive the clock.
+ */
+int clock_open(struct clock *c, const struct clock_ops *ops, struct vcpu *vcpu,
+               const struct gp_hook *hook, struct err *e);
+/* A clock that was never opened (all zero) is fine. */
+void clock_close(struct clock *c);
+/* To be called at every sync point, before the guest runs on. */
+void clock_sync(struct clock *c);
+/* The vCPU was brought to another state, so many branches behind its sync point. */
+void clock_restore(struct clock *c, uint64_t branches);
+
+/* ---- for clocks ---- */
+
+/* choose() for a clock that can stop anywhere: a place near the vCPU's, and what tells its passes
+ * apart (vmm/points/same_passes.h), for replay with the clock `landmark`. */
+enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *host,
+                                    struct landmark *landmark, struct vcpu_exit *exit,
+                                    struct err *e);
+
+/* land() of the clock `landmark`. */
+enum clock_landing landmark_land(struct clock *c, const struct landmark *landmark,
+                                 struct vcpu_exit *exit, const volatile bool *interrupted,
+                                 struct err *e);
+
+#endif

@@ -1,0 +1,281 @@
+/*
+ * Landing on a forced point by its landmark: a breakpoint on its instruction from the previous sync
+ * point on (vmm/points/breakpoint.h), comparing at every pass (vmm/points/fingerprint.h).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "mmu/insn.h"
+#include "mmu/walk.h"
+#include "vmm/kvm/patience.h"
+#include "vmm/points/breakpoint.h"
+#include "vmm/points/clock.h"
+#include "vmm/points/entry_count.h"
+#include "vmm/points/fingerprint.h"
+#include "vmm/points/written.h"
+
+/* What passes are told apart by inside the guest: registers and memory words. Where all of
+ * them are equal, fingerprint_matches() has the last word. */
+static unsigned conditions_of(const struct landmark *l,
+                              struct trace_condition out[TRACE_CONDITIONS])
+{
+    unsigned count = 0;
+
+    _Static_assert(REG_COUNT + LANDMARK_PROBES <= TRACE_CONDITIONS, "all fit");
+    for (unsigned reg = 0; reg < REG_COUNT; reg++)
+        if (reg != REGISTER_RIP && reg != REGISTER_RFLAGS)
+            out[count++] = (struct trace_condition){.reg = reg, .value = l->regs[reg]};
+    for (unsigned i = 0; i < l->probes; i++)
+        out[count++] = (struct trace_condition){
+            .memory = true, .va = l->probe[i].va, .value = l->probe[i].value};
+    return count;
+}
+
+static bool is_there(const struct breakpoint *b, struct vcpu *vcpu, const struct kvm_regs *regs,
+                     const struct kvm_sregs *sregs)
+{
+    return fingerprint_matches(vcpu, regs, sregs, b->opaque);
+}
+
+struct breakpoint landmark_breakpoint(const struct landmark *l,
+                                      struct trace_condition conditions[TRACE_CONDITIONS])
+{
+    return (struct breakpoint){
+        .va = linear_rip(l->regs[REGISTER_RIP], &l->cs),
+        .gpa = l->gpa,
+        .cr3 = l->cr3,
+        .cpl = l->cpl,
+        .cs = &l->cs,
+        .ss = &l->ss,
+        .condition = conditions,
+        .conditions = conditions_of(l, conditions),
+        .stops = is_there,
+        .opaque = (void *)(uintptr_t)l,
+    };
+}
+
+/* A landing in progress. */
+struct looked_for {
+    const struct landmark *l;
+    struct landing_passes *passes;
+    uint64_t count;
+};
+
+/* For the report of a landing that fails: what a pass that was nearly it had otherwise says more
+ * than their number. */
+static void note_nearest(struct looked_for *looked, const struct kvm_regs *regs,
+                         const struct kvm_sregs *sregs)
+{
+    struct landing_passes *passes = looked->passes;
+    const uint32_t other = fingerprint_other_registers(regs, looked->l);
+
+    if (passes->nearest && __builtin_popcount(other) >= __builtin_popcount(passes->nearest_other))
+        return;
+    passes->nearest = looked->count;
+    passes->nearest_other = other;
+    passes->nearest_cr3 = sregs->cr3;
+    memcpy(passes->nearest_regs, regs, sizeof passes->nearest_regs);
+}
+
+static bool is_found(const struct breakpoint *b, struct vcpu *vcpu, const struct kvm_regs *regs,
+                     const struct kvm_sregs *sregs)
+{
+    struct looked_for *looked = b->opaque;
+    const enum fingerprint_part part = fingerprint_compare(vcpu, regs, sregs, looked->l);
+
+    looked->count++;
+    looked->passes->differed[part]++;
+    if (part == FINGERPRINT_REGISTERS)
+        note_nearest(looked, regs, sregs);
+    return part == FINGERPRINT_EQUAL;
+}
+
+/*
+ * Whether the vCPU stands there already: it was kicked before it ran on from the last sync point.
+ * To run it, even if a breakpoint stops it at once, may take what it has not got yet: where each
+ * vCPU owns its pages, those with the page tables by which the breakpoint is fetched.
+ */
+static int is_there_already(struct vcpu *vcpu, const struct landmark *l, struct err *e)
+{
+    struct kvm_sregs sregs;
+
+    if (vcpu_complete(vcpu, e) < 0)
+        return -1;
+    if (vcpu->regs->rip != l->regs[REGISTER_RIP] || !vcpu_is_settled(vcpu))
+        return 0;
+    vcpu_get_sregs(vcpu, &sregs);
+    return sregs.ss.dpl == l->cpl && fingerprint_matches(vcpu, vcpu->regs, &sregs, l);
+}
+
+/* Whether that is all that the last run stopped at. */
+static bool only_watch_hit(const struct breakpoints *set, const struct watchpoint *own)
+{
+    for (const struct breakpoint *b = set->first; b; b = b->next)
+        if (b->hit)
+            return false;
+    for (const struct watchpoint *w = set->watched; w; w = w->next)
+        if (w->hit && w != own)
+            return false;
+    return own->hit;
+}
+
+/*
+ * The code at the place is written on the way there (a just-in-time compiler's, say): a breakpoint
+ * that is set before is gone then. So each write to its page is followed, through whichever mapping
+ * it comes, and the breakpoint set while the code is the landmark's.
+ */
+static enum breakpoint_stop run_watching(struct breakpoints *set, struct breakpoint *b,
+                                         const struct landmark *l, const uint8_t *site,
+                                         struct vcpu_exit *exit, struct err *e)
+{
+    struct watchpoint w = {.gpa = l->gpa, .len = 1};
+    enum breakpoint_stop stop;
+
+    if (breakpoints_watch(set, &w, e) < 0)
+        return BREAKPOINT_FAILED;
+    do {
+        const bool is_code = *site == l->code[0];
+        if (is_code && breakpoints_add(set, b, e) < 0) {
+            stop = BREAKPOINT_FAILED;
+            break;
+        }
+        stop = breakpoints_run(set, exit, e);
+        if (is_code)
+            breakpoints_remove(set, b);
+    } while (stop == BREAKPOINT_HIT && !b->hit && only_watch_hit(set, &w));
+    breakpoints_unwatch(set, &w);
+    return stop;
+}
+
+/* The pages that may be written before a landmark, as breakpoints want them; NULL: they are not
+ * known. The caller frees it. */
+static uint64_t *pages_written(const struct vm *vm, const struct landmark *l)
+{
+    uint64_t *pages = l->exact ? calloc(vm_bitmap_words(vm), sizeof *pages) : NULL;
+
+    if (pages)
+        landmark_mark_pages(l, &vm->memory, pages);
+    return pages;
+}
+
+/* Whether user code may write the code of a landmark on the way there, by any mapping: also with
+ * what is there already, over the breakpoint. Following the writes to a page costs 50 ms in the
+ * emulated host, and the landmark's list has pages that were written before, too. */
+static bool may_be_written(const struct guest_memory *m, const struct breakpoint *b,
+                           const struct landmark *l)
+{
+    return l->cpl == 3 && b->written && guest_memory_in(m, b->written, l->gpa) &&
+           walk_user_can_write(m, l->cr3, l->gpa);
+}
+
+/* Run to the landmark, whose code is at `site`. */
+static enum breakpoint_stop run_to(struct clock *c, struct breakpoints *set, struct breakpoint *b,
+                                   const struct landmark *l, const uint8_t *site,
+                                   struct vcpu_exit *exit, struct err *e)
+{
+    const bool is_written = *site != l->code[0] || may_be_written(&c->vcpu->vm->memory, b, l);
+    enum breakpoint_stop stop;
+
+    if (is_written && breakpoints_can_watch(c->vcpu, l->gpa, 1))
+        return run_watching(set, b, l, site, exit, e);
+    if (breakpoints_add(set, b, e) < 0)
+        return BREAKPOINT_FAILED;
+    stop = breakpoints_run(set, exit, e);
+    breakpoints_remove(set, b);
+    return stop;
+}
+
+/* To where the last entry into the kernel before the landmark is counted, without a look at what
+ * lies before it. BREAKPOINT_NONE: the vCPU is there, or behind it. */
+static enum breakpoint_stop run_to_entry(struct breakpoints *set, const struct landmark *l,
+                                         struct vcpu_exit *exit, struct err *e)
+{
+    const struct guest_memory *m = &set->vcpu->vm->memory;
+    struct breakpoint b = {.entry_of = l};
+    enum breakpoint_stop stop;
+
+    if (!entries_between(m, l))
+        return BREAKPOINT_NONE;
+    if (breakpoints_add(set, &b, e) < 0)
+        return BREAKPOINT_FAILED;
+    stop = breakpoints_run(set, exit, e);
+    breakpoints_remove(set, &b);
+    return stop == BREAKPOINT_HIT && !breakpoints_hit(set) ? BREAKPOINT_NONE : stop;
+}
+
+/* Run to the landmark by a breakpoint; *passed: it did not come before the next entry into the
+ * kernel, where the guest is now. */
+static enum breakpoint_stop run_to_place(struct clock *c, struct breakpoints *set,
+                                         struct breakpoint *b, const struct landmark *l,
+                                         const uint8_t *site, struct vcpu_exit *exit, bool *passed,
+                                         struct err *e)
+{
+    struct breakpoint entry = {.entry_of = l, .entries_later = 1};
+    const bool counted = entries_known(&c->vcpu->vm->memory, l);
+    uint64_t *const written = pages_written(c->vcpu->vm, l);
+    enum breakpoint_stop stop = BREAKPOINT_FAILED;
+
+    b->written = written;
+    if (!counted || breakpoints_add(set, &entry, e) == 0)
+        stop = run_to(c, set, b, l, site, exit, e);
+    if (entry.means)
+        breakpoints_remove(set, &entry);
+    *passed = stop == BREAKPOINT_HIT && entry.hit;
+    b->written = NULL;
+    free(written);
+    return stop;
+}
+
+static enum clock_landing look_for(struct clock *c, const struct landmark *landmark,
+                                   struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
+{
+    static const enum clock_landing landing_of[] = {
+        [BREAKPOINT_HIT] = LANDED,           [BREAKPOINT_EXIT] = LAND_MISSED,
+        [BREAKPOINT_STOPPED] = LAND_STOPPED, [BREAKPOINT_LATE] = LAND_LATE,
+        [BREAKPOINT_FAILED] = LAND_FAILED,
+    };
+    struct trace_condition conditions[TRACE_CONDITIONS];
+    struct breakpoint b = landmark_breakpoint(landmark, conditions);
+    struct looked_for looked = {landmark, &c->stats.passes, 0};
+    const uint8_t *site = guest_memory_at(&c->vcpu->vm->memory, landmark->gpa, 1);
+
+    b.stops = is_found;
+    b.opaque = &looked;
+    c->stats.passes = (struct landing_passes){0};
+    if (!site || (*site != landmark->code[0] && !breakpoints_can_watch(c->vcpu, landmark->gpa, 1)))
+        return LAND_CHANGED;
+    c->stats.landings++;
+    c->stats.exits -= set->exits;
+    enum breakpoint_stop stop = run_to_entry(set, landmark, exit, e);
+    const int there = stop == BREAKPOINT_NONE ? is_there_already(c->vcpu, landmark, e) : 0;
+    bool passed = false;
+    if (stop == BREAKPOINT_NONE && !there)
+        stop = run_to_place(c, set, &b, landmark, site, exit, &passed, e);
+    c->stats.exits += set->exits;
+    if (passed)
+        return LAND_PASSED;
+    if (there)
+        return there < 0 ? LAND_FAILED : LANDED;
+    return stop == BREAKPOINT_HIT && !b.hit ? LAND_BREAK : landing_of[stop];
+}
+
+enum clock_landing landmark_land(struct clock *c, const struct landmark *landmark,
+                                 struct vcpu_exit *exit, const volatile bool *interrupted,
+                                 struct err *e)
+{
+    struct breakpoints own;
+    struct patience patience;
+    enum clock_landing landing;
+
+    /* A user whose breakpoints are on the way, and may be slow, ends it when he likes. */
+    if (c->breakpoints)
+        return look_for(c, landmark, c->breakpoints, exit, e);
+    if (patience_begin(&patience, c->patience, e) < 0)
+        return LAND_FAILED;
+    breakpoints_init(&own, c->vcpu, c->hook);
+    own.interrupted = interrupted;
+    own.give_up_ns = patience.until;
+    landing = look_for(c, landmark, &own, exit, e);
+    patience_end(&patience);
+    return landing;
+}

@@ -1,0 +1,423 @@
+/* Putting a trace in place and taking it away: see vmm/points/trace/trace.h and
+ * vmm/points/trace/trace_code.h. */
+#include <assert.h>
+#include <linux/kvm.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "mmu/walk.h"
+#include "vmm/points/annex.h"
+#include "vmm/points/repeat.h"
+#include "vmm/points/trace/trace_code.h"
+
+#define DR7_ENABLED 0xffull
+
+_Static_assert(ANNEX_TRACE + TRACE_BYTES <= ANNEX_BYTES, "the trace fits in the annex");
+
+static void trace_free(struct vm_part *part)
+{
+    free(part);
+}
+
+static struct trace *trace_of(struct vm *vm)
+{
+    struct annex *annex = annex_of(vm);
+
+    if (vm->trace || !annex)
+        return annex ? vm->trace : NULL;
+    struct trace *t = calloc(1, sizeof *t);
+    if (!t)
+        return NULL;
+    uint8_t *const pages = annex->pages + ANNEX_TRACE;
+    t->vm = vm;
+    t->memory = &vm->memory;
+    t->words = (uint64_t *)(pages + TRACE_WORDS_OFFSET);
+    t->table = (uint32_t *)(pages + TRACE_TABLE_OFFSET);
+    t->code = pages + TRACE_CODE_OFFSET;
+    t->part = (struct vm_part){.free = trace_free};
+    vm->trace = t;
+    vm_attach(vm, &t->part);
+    return t;
+}
+
+/* ---- ways into the kernel ---- */
+
+/* A breakpoint on a way into the kernel. False when that is impossible. */
+static bool add_trap(struct trace *t, uint64_t va)
+{
+    struct translation to;
+
+    for (unsigned i = 0; i < t->trap_count; i++)
+        if (t->trap[i].va == va)
+            return true;
+    /* A gate may still lead to start-up code whose memory holds something else by now: nothing gets
+     * into the kernel there. */
+    if (!walk(t->memory, t->root, va, &to) || !to.executable)
+        return true;
+    uint8_t *at = guest_memory_at(t->memory, to.gpa, 1);
+    if (!at || t->trap_count == TRACE_TRAPS)
+        return false;
+    t->trap[t->trap_count++] = (struct trace_trap){va, to.gpa, at, *at};
+    *at = HLT;
+    return true;
+}
+
+/* Where system calls of user code begin: LSTAR, CSTAR, SYSENTER_EIP. The bytes are gone again when
+ * the kernel runs. */
+static bool set_traps(struct trace *t, struct vcpu *vcpu)
+{
+    struct {
+        struct kvm_msrs head;
+        struct kvm_msr_entry entry[3];
+    } msrs = {.head.nmsrs = 3,
+              .entry = {{.index = 0xc0000082}, {.index = 0xc0000083}, {.index = 0x176}}};
+
+    t->trap_count = 0;
+    if (t->cpl == 0)
+        return true;
+    bool all = ioctl(vcpu->fd, KVM_GET_MSRS, &msrs) == 3;
+    for (unsigned i = 0; i < 3; i++)
+        if (msrs.entry[i].data)
+            all &= add_trap(t, msrs.entry[i].data);
+    return all;
+}
+
+static void clear_traps(struct trace *t)
+{
+    for (unsigned i = 0; i < t->trap_count; i++)
+        if (*t->trap[i].at == HLT)
+            *t->trap[i].at = t->trap[i].saved;
+    t->trap_count = 0;
+}
+
+bool trace_hides(const struct vm *vm, uint64_t gpa, const uint8_t *from, uint8_t page[PAGE_BYTES])
+{
+    const struct trace *t = vm->trace;
+    bool any = false;
+
+    for (unsigned i = 0; t && t->active && i < t->trap_count; i++) {
+        const uint64_t offset = t->trap[i].gpa - gpa;
+        if (offset >= PAGE_BYTES || from[offset] != HLT)
+            continue;
+        if (!any)
+            memcpy(page, from, PAGE_BYTES);
+        page[offset] = t->trap[i].saved;
+        any = true;
+    }
+    return any;
+}
+
+/* ---- the trace ---- */
+
+/* Where an address lies in the code, if it does. */
+static bool in_code(const struct trace *t, uint64_t rip, uint32_t *offset)
+{
+    uint64_t distance = rip - (t->base + TRACE_CODE_OFFSET);
+
+    *offset = (uint32_t)distance;
+    return distance < TRACE_CODE_BYTES;
+}
+
+static bool in_compare(const struct trace *t, uint32_t offset)
+{
+    return offset - t->compare < TRACE_COMPARE_BYTES || offset - t->quick < TRACE_QUICK_BYTES;
+}
+
+/* The original address of the instruction of which the code at an offset is the copy. */
+static uint64_t original(const struct trace *t, uint32_t offset)
+{
+    const struct trace_map *entry = in_compare(t, offset) ? NULL : trace_find(t, offset);
+
+    return entry ? entry->original : t->site;
+}
+
+static void go_to(struct trace *t, struct vcpu *vcpu, uint64_t rip, struct kvm_regs *regs,
+                  const struct kvm_sregs *sregs)
+{
+    regs->rip = rip;
+    if (t->cpl == 3)
+        vcpu_set_sregs(vcpu, sregs);
+    vcpu_set_regs(vcpu, regs);
+}
+
+static uint64_t code_address(const struct trace *t, uint32_t offset)
+{
+    return t->base + TRACE_CODE_OFFSET + offset;
+}
+
+/* Whether the guest's debugging would be misled. */
+static bool is_debugged(struct vcpu *vcpu, const struct kvm_regs *regs)
+{
+    struct kvm_debugregs debug;
+
+    return (regs->rflags & RFLAGS_TF) || ioctl(vcpu->fd, KVM_GET_DEBUGREGS, &debug) < 0 ||
+           (debug.dr7 & DR7_ENABLED);
+}
+
+/* Whether the handler can do what is at the site; t->jump is then that. Not on a stack of 16 bits:
+ * IRETQ leaves the upper half of its pointer (AMD64 APM 3, IRET). */
+static bool suits_handler(struct trace *t, const struct kvm_regs *regs,
+                          const struct kvm_sregs *sregs)
+{
+    struct insn insn;
+
+    return sregs->ss.dpl == 3 && t->hook->rip && sregs->ss.db &&
+           insn_decode(t->memory, sregs, linear_rip(regs->rip, &sregs->cs), &insn) &&
+           trace_jump_of(&insn, regs, &t->jump);
+}
+
+/* Find the trace of an earlier time still true, or begin a new one. */
+static bool prepare(struct trace *t, const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+{
+    const uint64_t cr3 = sregs->ss.dpl == 3 ? sregs->cr3 : 0;
+    bool same =
+        t->site == regs->rip && t->cpl == sregs->ss.dpl && t->cr3 == cr3 && t->len && !t->full;
+
+    t->root = sregs->cr3;
+    if (!annex_ready(t->vm, t->root))
+        return false;
+    if (same && annex_is_free(t->vm, t->root, t->base - ANNEX_TRACE) && trace_is_current(t))
+        return true;
+    t->site = regs->rip;
+    t->cpl = sregs->ss.dpl;
+    t->cr3 = cr3;
+    t->len = 0;
+    if (!annex_find_base(t->vm, t->root, &t->base))
+        return false;
+    t->base += ANNEX_TRACE;
+    trace_reset(t);
+    return true;
+}
+
+/* Nothing is copied: forget what was. */
+static bool prepare_handler(struct trace *t, const struct kvm_regs *regs,
+                            const struct kvm_sregs *sregs)
+{
+    t->root = sregs->cr3;
+    t->site = regs->rip;
+    t->cpl = 3;
+    t->len = 0;
+    if (!annex_find_base(t->vm, t->root, &t->base))
+        return false;
+    t->base += ANNEX_TRACE;
+    return trace_handler_write(t);
+}
+
+/* Make what leads from here on, or write its comparison anew. */
+static bool write_code(struct trace *t)
+{
+    if (t->by_handler)
+        return trace_handler_write(t);
+    if (!trace_copy(t, t->site) || !t->site_copied)
+        return false;
+    trace_emit_compare(t);
+    return true;
+}
+
+/* User code that leaves the trace and comes back to the site goes on in it, at the copy. */
+static void lead_back(struct trace *t)
+{
+    if (t->cpl == 3 && !t->by_handler)
+        trace_handler_set_copy(t, t->site_copied ? code_address(t, t->quick) : 0);
+}
+
+/* The vCPU goes on behind the comparison. */
+static void go_on(struct trace *t, struct vcpu *vcpu, const struct kvm_regs *regs,
+                  const struct kvm_sregs *sregs)
+{
+    struct kvm_regs in = *regs;
+
+    go_to(t, vcpu, t->by_handler ? trace_jump_target(&t->jump, regs) : code_address(t, t->body),
+          &in, sregs);
+}
+
+bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm_regs *regs,
+                 const struct kvm_sregs *sregs, const struct trace_goal *goal)
+{
+    struct trace *t = trace_of(vcpu->vm);
+    struct translation site;
+
+    assert(goal->conditions <= TRACE_CONDITIONS);
+    assert(goal->countdown ? *goal->countdown != 0 : goal->conditions != 0);
+    if (!t || !walk(&vcpu->vm->memory, sregs->cr3, linear_rip(regs->rip, &sregs->cs), &site))
+        return false;
+    memcpy(t->condition, goal->condition, goal->conditions * sizeof *goal->condition);
+    t->conditions = goal->conditions;
+    t->countdown = goal->countdown;
+    t->written = goal->written;
+    t->words[WORD_COUNT] = goal->countdown ? *goal->countdown : 0;
+    if (t->active) { /* go on in it */
+        assert(t->site == regs->rip && t->root == sregs->cr3);
+        if (!write_code(t))
+            return false;
+        lead_back(t);
+        go_on(t, vcpu, regs, sregs);
+        return true;
+    }
+    t->hook = hook;
+    t->cs = sregs->cs;
+    t->ss = sregs->ss;
+    t->cr2 = sregs->cr2;
+    t->site_gpa = site.gpa;
+    t->site_byte = *(uint8_t *)guest_memory_at(t->memory, site.gpa, 1);
+    t->by_handler = !sregs->cs.l && suits_handler(t, regs, sregs);
+    if (is_debugged(vcpu, regs) || (!t->by_handler && !sregs->cs.l))
+        return false;
+    if (t->by_handler ? !prepare_handler(t, regs, sregs)
+                      : !prepare(t, regs, sregs) || !write_code(t))
+        return false;
+    if (!set_traps(t, vcpu)) {
+        clear_traps(t);
+        return false;
+    }
+    t->active = true;
+    annex_open(annex_of(t->vm), vcpu, t->base - ANNEX_TRACE, t->cpl == 3);
+    if (t->cpl == 3 && !t->by_handler)
+        trace_handler_write_return(t);
+    lead_back(t);
+    /* A HLT in user code gets to us by way of the #GP hook. */
+    annex_trap_vectors(annex_of(t->vm), vcpu, t->cpl == 3 ? VECTOR_GP : -1,
+                       t->cpl == 3 ? t->base - ANNEX_TRACE + ANNEX_HANDLER : 0);
+    go_on(t, vcpu, regs, sregs);
+    return true;
+}
+
+void trace_stop(struct vcpu *vcpu)
+{
+    struct trace *t = vcpu->vm->trace;
+
+    if (!t || !t->active)
+        return;
+    t->active = false;
+    t->written = NULL;
+    clear_traps(t);
+    annex_close(annex_of(t->vm), vcpu);
+}
+
+/* Our own code between two copied instructions has a few dozen at most. */
+#define LEAVE_STEPS 300u
+
+/* Whether a string instruction is what the code at this offset goes on with. Between two of its
+ * iterations the vCPU stands at its very copy, behind what we put in front of that. */
+static bool at_repeat(const struct trace *t, uint64_t va, uint32_t offset)
+{
+    const uint32_t left = TRACE_CODE_BYTES - offset;
+    struct insn insn;
+
+    return insn_decode_bytes(va, t->code + offset, left < INSN_MAX ? left : INSN_MAX, &insn) &&
+           repeat_is(&insn);
+}
+
+int trace_leave(struct vcpu *vcpu, struct err *e)
+{
+    struct trace *t = vcpu->vm->trace;
+    struct kvm_regs regs;
+    struct vcpu_exit exit;
+    uint32_t offset;
+
+    for (unsigned i = 0; t && t->active && in_code(t, vcpu->regs->rip, &offset); i++) {
+        const struct trace_map *entry = in_compare(t, offset) ? NULL : trace_find(t, offset);
+        if (entry && (entry->offset == offset || at_repeat(t, vcpu->regs->rip, offset))) {
+            regs = *vcpu->regs;
+            regs.rip = entry->original;
+            vcpu_set_regs(vcpu, &regs);
+            break;
+        }
+        if (vcpu_run_step(vcpu, &exit, e) < 0)
+            return -1;
+        if (i == LEAVE_STEPS || (exit.kind != EXIT_STEP && exit.kind != EXIT_KICK))
+            return err_set(e, STATUS_ERROR, "code with a breakpoint cannot be left");
+    }
+    trace_stop(vcpu);
+    return 0;
+}
+
+/* The guest comes into its kernel: there it finds everything as it would be without us. A fault of
+ * the comparison itself is undone; the caller compares then. */
+static enum trace_verdict trapped(struct trace *t, struct vcpu *vcpu, uint64_t handler,
+                                  bool has_frame, struct kvm_regs *regs, struct kvm_sregs *sregs)
+{
+    struct exception_frame frame;
+    struct translation to;
+    uint32_t offset;
+
+    *regs = *vcpu->regs;
+    regs->rip = handler;
+    /* The frame begins with RIP or, below it, an error code; several vectors may share a handler.
+     */
+    uint64_t at = regs->rsp, *rip = NULL;
+    for (unsigned i = 0; i < 2 && has_frame; i++, at += 8) {
+        rip = walk(t->memory, t->root, at, &to) ? guest_memory_at(t->memory, to.gpa, 8) : NULL;
+        if (rip && in_code(t, *rip, &offset))
+            break;
+        rip = NULL;
+    }
+    if (rip) {
+        const struct trace_map *entry = trace_find(t, offset);
+        if (in_compare(t, offset) &&
+            walk_read(t->memory, t->root, at - 8, &frame, sizeof frame) == sizeof frame) {
+            vcpu_get_sregs(vcpu, sregs);
+            sregs->cs = t->cs;
+            sregs->ss = t->ss;
+            sregs->cr2 = t->cr2;
+            regs->rip = t->site;
+            regs->rsp = frame.rsp;
+            regs->rflags = frame.rflags & ~RFLAGS_RF;
+            regs->rcx = t->words[WORD_RCX];
+            if (offset - t->quick >= TRACE_QUICK_BYTES)
+                regs->rdx = t->words[WORD_RDX];
+            vcpu_set_sregs(vcpu, sregs);
+            vcpu_set_regs(vcpu, regs);
+            return TRACE_TRUE;
+        }
+        *rip = original(t, offset);
+        guest_memory_mark(t->memory, rip, sizeof *rip);
+        if (entry && entry->borrowed)
+            ((uint64_t *)regs)[entry->borrowed - 1] = t->words[WORD_BORROW];
+    }
+    trace_stop(vcpu);
+    vcpu_set_regs(vcpu, regs);
+    return TRACE_RUN_ON;
+}
+
+enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit, bool extend,
+                              struct kvm_regs *regs, struct kvm_sregs *sregs)
+{
+    struct trace *t = vcpu->vm->trace;
+    uint64_t target;
+    uint32_t offset, copy;
+
+    if (!t || !t->active)
+        return TRACE_OTHER;
+    if (t->countdown)
+        *t->countdown = t->by_handler ? trace_handler_count(t) : t->words[WORD_COUNT];
+    if (exit->kind > EXIT_SYNC_LAST)
+        return TRACE_OTHER;
+    if (annex_trapped(annex_of(t->vm), vcpu, exit, &target))
+        return trapped(t, vcpu, target, true, regs, sregs);
+    for (unsigned i = 0; exit->kind == EXIT_HLT && i < t->trap_count; i++)
+        if (vcpu->regs->rip == t->trap[i].va + 1)
+            return trapped(t, vcpu, t->trap[i].va, false, regs, sregs);
+    if (!gphook_breakpoint(vcpu, t->hook, exit, t->cpl, &t->cs, &t->ss, regs, sregs)) {
+        if (in_code(t, vcpu->regs->rip, &offset)) /* an exit of the guest's own: for the report */
+            vcpu->regs->rip = original(t, offset);
+        return TRACE_OTHER;
+    }
+    if (!in_code(t, regs->rip, &offset))
+        return TRACE_OTHER;
+    if (offset == t->match_at || offset == t->counted_at) {
+        regs->rip = t->site;
+        return TRACE_TRUE;
+    }
+    if (!trace_extend(t, offset, extend, &copy, &target))
+        return TRACE_OTHER;
+    /* Outside the trace, kernel code could see which page tables are in use. */
+    if (!copy && (t->cpl == 0 || !extend))
+        trace_stop(vcpu);
+    if (t->active)
+        annex_refresh(annex_of(t->vm), vcpu);
+    lead_back(t);
+    go_to(t, vcpu, copy ? code_address(t, copy) : target, regs, sregs);
+    return TRACE_RUN_ON;
+}

@@ -1,0 +1,354 @@
+#include "vmm/points/written.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "mmu/digest.h"
+#include "mmu/ownership.h"
+#include "mmu/walk.h"
+
+/* The log is begun anew at a forced point when it has grown to so many times what it had in it the
+ * first time after the last beginning, but not while it has no more than so many pages. */
+#define GROWTH    2u
+#define FEW_PAGES 32u
+/* How often that is considered at other sync points, where it has more than so many. */
+#define FORGET_NS  1000000000ull
+#define MANY_PAGES 256u
+/* Pages of which a copy is kept for written_changed(): more, and none is. */
+#define LOOK_PAGES 1024u
+/* Roots of page tables that are remembered. */
+#define ROOTS 16u
+
+/* Pages as they were at a look: those that were in the log then. */
+struct look {
+    unsigned pages;
+    uint32_t page[LOOK_PAGES];
+    uint8_t (*copy)[PAGE_BYTES];
+};
+
+struct written {
+    struct vm_part part; /* its first member */
+    uint64_t *bitmap;    /* for reading the log */
+    uint64_t *also;      /* pages that belong to it: written_also() */
+    unsigned first; /* pages in it at the first forced point after it was begun anew; 0: none */
+    uint64_t forget_ns;
+    unsigned roots;
+    uint64_t root[ROOTS]; /* of the last landmarks, the latest first */
+    /* Of written_list(): all pages; those that look like page tables; the list that is made of it.
+     */
+    uint32_t *all, *like_table;
+    bool *is_table;
+    struct bytes list;
+    struct look look[2];
+    struct look *now, *before; /* of written_look(), and of the choice before this one */
+    /* Where a page was last found by written_changed(). */
+    struct {
+        uint32_t page;
+        uint64_t va;
+    } found[WRITTEN_CHANGED];
+    unsigned next_found;
+};
+
+static void written_free(struct vm_part *part)
+{
+    struct written *w = (struct written *)part;
+
+    free(w->bitmap);
+    free(w->also);
+    free(w->now->copy);
+    free(w->before->copy);
+    free(w->all);
+    free(w->like_table);
+    free(w->is_table);
+    bytes_free(&w->list);
+    free(w);
+}
+
+int written_follow(struct vm *vm, struct err *e)
+{
+    if (!vm->reads_writes)
+        return 0;
+    struct written *w = calloc(1, sizeof *w);
+    if (w) {
+        w->bitmap = calloc(vm_bitmap_words(vm), sizeof *w->bitmap);
+        w->also = calloc(vm_bitmap_words(vm), sizeof *w->also);
+        w->now = &w->look[0];
+        w->before = &w->look[1];
+        w->now->copy = malloc(LOOK_PAGES * sizeof *w->now->copy);
+        w->before->copy = malloc(LOOK_PAGES * sizeof *w->before->copy);
+        w->all = calloc(LANDMARK_PAGES, sizeof *w->all);
+        w->like_table = calloc(LANDMARK_PAGES, sizeof *w->like_table);
+        w->is_table = calloc(LANDMARK_PAGES, sizeof *w->is_table);
+    }
+    if (!w || !w->bitmap || !w->also || !w->now->copy || !w->before->copy || !w->all ||
+        !w->like_table || !w->is_table) {
+        if (w)
+            written_free(&w->part);
+        return err_set(e, STATUS_ERROR, "out of memory");
+    }
+    w->part = (struct vm_part){.free = written_free};
+    vm->written = w;
+    vm_attach(vm, &w->part);
+    return vm_log_writes(vm, true, e);
+}
+
+bool written_is_wanted(const struct vm *vm)
+{
+    return vm->written || !vm->reads_writes;
+}
+
+/* Begin the log anew, for nobody else loses what is in it. */
+static void begin_anew(struct vm *vm)
+{
+    struct written *w = vm->written;
+    struct err ignored;
+    uint64_t *keep = vm->memory.marked ? vm->memory.marked : w->bitmap;
+
+    vm_collect_writes(vm, keep, &ignored);
+    memset(w->also, 0, vm_bitmap_words(vm) * sizeof *w->also);
+    w->first = 0;
+}
+
+/* Page tables that all vCPUs use at the same time say nothing about one of them. */
+static bool is_listed(const struct vm *vm, uint64_t page)
+{
+    return !vm->memory.readable ||
+           (vm->memory.readable[page] == ACCESS_WRITE && !ownership_is_shared(vm->ownership, page));
+}
+
+/* Into w->bitmap. */
+static bool read_log(struct vm *vm)
+{
+    struct written *w = vm->written;
+    struct err ignored;
+
+    memcpy(w->bitmap, w->also, vm_bitmap_words(vm) * sizeof *w->bitmap);
+    return vm_read_writes(vm, w->bitmap, &ignored) == 0;
+}
+
+void written_also(struct vm *vm, uint64_t page)
+{
+    if (vm->written)
+        bitmap_set(vm->written->also, page);
+}
+
+/* All in the log; false when they are more than `most`. */
+static bool list(struct vm *vm, uint32_t *page, unsigned most, unsigned *count)
+{
+    struct written *w = vm->written;
+
+    *count = 0;
+    if (!read_log(vm))
+        return false;
+    for (uint64_t at = 0; bitmap_next(w->bitmap, vm_bitmap_words(vm), &at); at++) {
+        if (!is_listed(vm, at))
+            continue;
+        if (*count == most)
+            return false;
+        page[(*count)++] = (uint32_t)at;
+    }
+    return true;
+}
+
+bool written_maybe(struct vm *vm, uint64_t gpa)
+{
+    const uint8_t *at = guest_memory_any(&vm->memory, gpa, 1);
+    struct written *w = vm->written;
+
+    if (!w || !at)
+        return true;
+    const uint64_t page = (uint64_t)(at - vm->memory.host) / PAGE_BYTES;
+    return !read_log(vm) || (w->bitmap[page / 64] >> page % 64 & 1);
+}
+
+/* The roots of page tables that the guest uses are this one and those of the landmarks before. */
+static void remember_root(struct written *w, uint64_t cr3)
+{
+    unsigned at = 0;
+
+    while (at < w->roots && w->root[at] != cr3)
+        at++;
+    if (at == w->roots && w->roots < ROOTS)
+        w->roots++;
+    else if (at == w->roots)
+        at--; /* instead of the oldest */
+    memmove(w->root + 1, w->root, at * sizeof *w->root);
+    w->root[0] = cr3;
+}
+
+/* Which of them are page tables, in w->is_table, in the order of w->like_table: they look like it,
+ * and a root that is in use leads to them. (A page with a counter, odd at the moment, looks like
+ * it, too.) */
+static void find_tables(const struct guest_memory *m, struct written *w, unsigned pages)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < pages; i++)
+        if (page_looks_like_table(m->host + (uint64_t)w->all[i] * PAGE_BYTES))
+            w->like_table[count++] = w->all[i];
+    if (!walk_find_tables(m, w->root, w->roots, w->like_table, count, w->is_table))
+        memset(w->is_table, true, count * sizeof *w->is_table); /* not all were looked at */
+    if (count < LANDMARK_PAGES)
+        w->like_table[count] = UINT32_MAX; /* no page */
+}
+
+bool written_list(struct vm *vm, struct landmark *l)
+{
+    struct landmark_page last = {0};
+    struct written *w = vm->written;
+    unsigned tables = 0;
+
+    l->exact = w && list(vm, w->all, LANDMARK_PAGES, &l->pages);
+    if (!l->exact) {
+        l->pages = 0;
+        return false;
+    }
+    remember_root(w, l->cr3);
+    find_tables(&vm->memory, w, l->pages);
+    bytes_clear(&w->list);
+    for (unsigned i = 0; i < l->pages; i++) {
+        struct landmark_page page = {.page = w->all[i]};
+        if (tables < LANDMARK_PAGES && w->like_table[tables] == page.page)
+            page.is_table = w->is_table[tables++];
+        landmark_put_page(&w->list, &last, &page);
+    }
+    l->page_list = w->list.data;
+    l->page_list_bytes = w->list.len;
+    return true;
+}
+
+void written_forget(struct vm *vm, uint64_t now)
+{
+    struct written *w = vm->written;
+    uint32_t page[MANY_PAGES];
+    unsigned count;
+
+    if (!w || now < w->forget_ns)
+        return;
+    w->forget_ns = now + FORGET_NS;
+    if (!list(vm, page, MANY_PAGES, &count))
+        begin_anew(vm);
+}
+
+void written_forced(struct vm *vm, const struct landmark *l)
+{
+    struct written *w = vm->written;
+
+    if (!w)
+        return;
+    if (!l->exact || (w->first && l->pages > FEW_PAGES && l->pages >= GROWTH * w->first))
+        begin_anew(vm);
+    else if (!w->first)
+        w->first = l->pages + 1;
+}
+
+void written_look_away(struct vm *vm)
+{
+    struct written *w = vm->written;
+
+    if (!w)
+        return;
+    if (w->now->pages) {
+        struct look *const now = w->before;
+        w->before = w->now;
+        w->now = now;
+    }
+    w->now->pages = 0;
+}
+
+void written_look(struct vm *vm)
+{
+    struct written *w = vm->written;
+
+    if (!w)
+        return;
+    if (!list(vm, w->now->page, LOOK_PAGES, &w->now->pages))
+        w->now->pages = 0;
+    for (unsigned i = 0; i < w->now->pages; i++)
+        memcpy(w->now->copy[i], vm->memory.host + (uint64_t)w->now->page[i] * PAGE_BYTES,
+               PAGE_BYTES);
+}
+
+/* How many words of a page have changed since a look, and where the first of them is. */
+static unsigned changed_words(const struct vm *vm, const struct look *look, unsigned i,
+                              unsigned *first)
+{
+    const uint8_t *now = vm->memory.host + (uint64_t)look->page[i] * PAGE_BYTES;
+    unsigned count = 0;
+
+    if (!memcmp(now, look->copy[i], PAGE_BYTES))
+        return 0;
+    for (unsigned at = PAGE_BYTES; at; at -= 8)
+        if (memcmp(now + at - 8, look->copy[i] + at - 8, 8)) {
+            *first = at - 8;
+            count++;
+        }
+    return count;
+}
+
+/* Where code at this CPL has this page; false: nowhere. */
+static bool find_page(const struct vm *vm, uint64_t cr3, unsigned cpl, uint32_t page, uint64_t *va)
+{
+    struct written *w = vm->written;
+    const uint64_t gpa = guest_memory_gpa(&vm->memory, (uint64_t)page * PAGE_BYTES);
+    struct translation t;
+
+    for (unsigned i = 0; i < WRITTEN_CHANGED; i++) {
+        *va = w->found[i].va;
+        if (w->found[i].page == page && walk(&vm->memory, cr3, *va, &t) && (t.user || cpl == 0) &&
+            t.gpa == gpa)
+            return true;
+    }
+    if (!walk_find(&vm->memory, cr3, cpl, gpa, va))
+        return false;
+    w->found[w->next_found].page = page;
+    w->found[w->next_found].va = *va;
+    w->next_found = (w->next_found + 1) % WRITTEN_CHANGED;
+    return true;
+}
+
+/* A word that has changed since a look, as written_changed() ranks them. */
+struct changed_page {
+    unsigned words, first;
+    uint32_t page;
+};
+
+static unsigned changed_since(const struct vm *vm, const struct look *look,
+                              struct changed_page best[WRITTEN_CHANGED])
+{
+    struct changed_page candidate;
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < look->pages; i++) {
+        candidate.page = look->page[i];
+        candidate.words = changed_words(vm, look, i, &candidate.first);
+        unsigned at = count;
+        while (at && best[at - 1].words > candidate.words)
+            at--;
+        if (!candidate.words || at == WRITTEN_CHANGED)
+            continue;
+        if (count < WRITTEN_CHANGED)
+            count++;
+        memmove(&best[at + 1], &best[at], (count - at - 1) * sizeof best[0]);
+        best[at] = candidate;
+    }
+    return count;
+}
+
+unsigned written_changed(struct vm *vm, uint64_t cr3, unsigned cpl, uint64_t va[WRITTEN_CHANGED])
+{
+    struct changed_page best[WRITTEN_CHANGED];
+    struct written *w = vm->written;
+    unsigned count = 0, found = 0;
+
+    if (w && w->now->pages) {
+        count = changed_since(vm, w->now, best);
+        if (!count)
+            count = changed_since(vm, w->before, best);
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (find_page(vm, cr3, cpl, best[i].page, &va[found]))
+            va[found++] += best[i].first;
+    return found;
+}

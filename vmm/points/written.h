@@ -1,0 +1,57 @@
+#ifndef VMM_POINTS_WRITTEN_H
+#define VMM_POINTS_WRITTEN_H
+
+#include "recording/event.h"
+#include "vmm/kvm/vm.h"
+
+/*
+ * Which pages the guest may have written since its last sync point, while it is recorded. All other
+ * memory is, at each instruction since then, as it is now. So where registers and these pages are
+ * as they were at a forced point, the whole machine is, and going on from there is going on from
+ * the point: a landmark with all of them is exact.
+ *
+ * KVM logs writes. Its log is read at forced points and begun anew only now and then, because that
+ * costs a fault for each page that is written again: so there may be pages among these that were
+ * written before the sync point only.
+ */
+struct written;
+
+/* Follow the guest's writes in a VM from now on; vm->written is that, until vm_destroy(). -1, with
+ * the reason: KVM cannot. Where it cannot read its log without beginning it anew it is 0, and
+ * vm->written stays NULL. */
+int written_follow(struct vm *vm, struct err *e);
+/* Whether landmarks need that: false where it could be had and nobody follows, nothing being
+ * recorded. */
+bool written_is_wanted(const struct vm *vm);
+
+/* Those since the last sync point of the vCPU, which stands, as a landmark with this CR3 has them:
+ * good until the next one. False, and none, where there are more than LANDMARK_PAGES, or
+ * vm->written is NULL. */
+bool written_list(struct vm *vm, struct landmark *l);
+
+/* We have written to that page of memory (by its number in vm->memory) on behalf of an instruction
+ * of the guest's, which KVM does not log. */
+void written_also(struct vm *vm, uint64_t page);
+
+/* Whether a page of guest memory may have been written since then; true where it is not known. */
+bool written_maybe(struct vm *vm, uint64_t gpa);
+
+/* The vCPU stands at the forced point that the landmark describes: what was written before need not
+ * be known any more. The same at any other sync point, at the time `now` (the host's). */
+void written_forced(struct vm *vm, const struct landmark *l);
+void written_forget(struct vm *vm, uint64_t now);
+
+/*
+ * Words that change while code at this CPL runs on for a moment: those of the pages as they are
+ * now, written_look(), that are others a moment later, written_changed(). At most WRITTEN_CHANGED,
+ * and one of each page, first of pages where few have changed: the progress of an outer loop rather
+ * than the work of an inner one. Where the log has just been begun anew, each write costs a fault,
+ * and in a moment nothing may change: then those that changed since the choice before this one.
+ * written_look_away() begins a choice: none have changed until it is looked.
+ */
+#define WRITTEN_CHANGED 4u
+void written_look(struct vm *vm);
+void written_look_away(struct vm *vm);
+unsigned written_changed(struct vm *vm, uint64_t cr3, unsigned cpl, uint64_t va[WRITTEN_CHANGED]);
+
+#endif
