@@ -14,13 +14,10 @@ SHOW = @true
 endif
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
 # Guest memory is read as what it is taken for, and registers of struct kvm_regs also by their index.
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(WARN) -fno-strict-aliasing $(CFLAGS) -pthread
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARN) -fno-strict-aliasing $(CFLAGS) -pthread
 LIBS := -lZydis -lZycore -lext2fs -lcom_err -lz -lzstd -llzma -llz4 -lxxhash -ljansson -pthread
 
-# Rooms of the house (ARCHITECTURE.md).
-ROOMS := base mmu recording recording/order devices devices/virtio boot boot/diskimage \
-	vmm/kvm vmm/points vmm/points/trace vmm/points/pmu recorder vmm/machine vmm/machine/crew \
-	replay replay/gdb replay/live host host/doctor cli
+include rooms.mk
 LIB_SRC := $(filter-out cli/main.c,$(foreach d,$(ROOMS),$(wildcard $(d)/*.c)))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 UNIT_SRC := $(foreach d,$(ROOMS),$(wildcard tests/unit/$(d)/test_*.c))
@@ -36,10 +33,18 @@ $(B)/libditto.a: $(LIB_OBJ)
 	@rm -f $@
 	$(Q)ar rcs $@ $^
 
-$(B)/%.o: %.c config.mk Makefile
+$(B)/%.o: %.c config.mk Makefile rooms.mk | $(B)/rooms/made
 	@mkdir -p $(@D)
 	$(SHOW) CC $<
-	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) $(call include_path,$<) -MMD -MP -c -o $@ $<
+
+# For each room its links, made anew when a file comes or goes.
+$(B)/rooms/made: rooms.mk $(ROOMS)
+	@rm -rf $(@D)
+	@$(foreach room,$(ROOMS),$(foreach seen,$(call visible,$(room)),\
+		mkdir -p $(@D)/$(room)/links/$(seen) && \
+		find $(CURDIR)/$(seen) -maxdepth 1 -name '*.h' -exec ln -s -t $(@D)/$(room)/links/$(seen) {} + &&)) :
+	@touch $@
 
 # Their programs lie side by side, whichever room they are of.
 define unit_program

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs test suites and adds them up: run-all.sh [-j WORKERS] SUITE..., of unit, asan, step, oracle,
+# Runs test suites and adds them up: run-all.sh [-j WORKERS] SUITE..., of rooms, unit, asan, step, oracle,
 # breakpoints, guests, litmus, litmus-crew, cli/FILE[,FILE...] (tests/cli/FILE.bats), and cli (those of tests/cli
 # that are not named). Each of the workers (default 1) takes the next one when it is done with one: name the long ones
 # first. Every runner speaks TAP; failures are shown in full, and the last line is 'N passed, N failed, N skipped'.
@@ -81,6 +81,7 @@ fi
 run_suite() {
     local suite=$1
     case $suite in
+    rooms) run rooms 120 tests/rooms.sh ;;
     unit) run_unit "$BUILD" '' ;;
     asan) run_unit build-asan 'asan ' ;;
     step) run 'step oracle' 300 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/step_oracle" 100 ;;
