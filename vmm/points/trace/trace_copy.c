@@ -322,6 +322,22 @@ static bool has_special_register(const struct insn *insn)
     return false;
 }
 
+/* Control instructions of the x87 unit do not note where they are (Intel SDM vol. 1, 8.1.8 and
+ * 8.3.11). Kernels begin each use of SSE with an FNINIT. */
+static bool is_x87_control(ZydisMnemonic mnemonic)
+{
+    switch (mnemonic) {
+    case ZYDIS_MNEMONIC_FNINIT:
+    case ZYDIS_MNEMONIC_FNCLEX:
+    case ZYDIS_MNEMONIC_FNSTCW:
+    case ZYDIS_MNEMONIC_FNSTSW:
+    case ZYDIS_MNEMONIC_FLDCW:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* What runs in the copy as it does in the original. At CPL0 that includes most privileged
  * instructions: they do not depend on RIP. Not those that change how the trace is mapped or how the
  * kernel is entered. */
@@ -356,6 +372,7 @@ static bool is_plain(const struct trace *t, const struct insn *insn)
     case ZYDIS_CATEGORY_UNCOND_BR:
     case ZYDIS_CATEGORY_COND_BR:
     case ZYDIS_CATEGORY_X87_ALU: /* FXSAVE shows where they were */
+        return is_x87_control(info->mnemonic);
     case ZYDIS_CATEGORY_FCMOV:
         return false;
     case ZYDIS_CATEGORY_SYSTEM:

@@ -447,6 +447,30 @@ static void test_what_is_not_copied(void **state)
     munmap(pages, TRACE_BYTES);
 }
 
+/* As kernels begin with SSE (FNINIT), and programs that round as C has it (FLDCW). */
+static void test_x87_control_is_copied(void **state)
+{
+    static const uint8_t code[] = {
+        0x48, 0x89, 0xf9,       /* mov rcx,rdi */
+        0xdb, 0xe3,             /* 3: fninit */
+        0xdb, 0xe2,             /* fnclex */
+        0xd9, 0x7c, 0x24, 0xf0, /* fnstcw [rsp-16] */
+        0xdf, 0xe0,             /* fnstsw ax */
+        0xd9, 0x6c, 0x24, 0xf0, /* fldcw [rsp-16] */
+        0x48, 0xff, 0xc9,       /* 17: dec rcx */
+        0x75, 0xec,             /* jnz 3 */
+        0xc3,
+    };
+    const struct trace_condition c = {.reg = 2, .value = 777};
+    uint64_t result;
+
+    (void)state;
+    build(code, sizeof code, 17, &c, 1);
+    assert_true(call_copy((uintptr_t)original, 5000, 0, 0, 0, &result));
+    assert_int_equal(at_site[REG_RCX], 777);
+    assert_int_equal(exits, 1); /* it was never left */
+}
+
 /* ---- real code: functions of the C library, near and far from the trace ---- */
 
 static int by_value(const void *a, const void *b)
@@ -601,6 +625,7 @@ int main(void)
         cmocka_unit_test(test_what_asks_for_nothing),
         cmocka_unit_test(test_nothing_more_may_be_copied),
         cmocka_unit_test(test_what_is_not_copied),
+        cmocka_unit_test(test_x87_control_is_copied),
         cmocka_unit_test(test_rip_relative_operands),
         cmocka_unit_test(test_library_code_near),
         cmocka_unit_test(test_library_code_far),
