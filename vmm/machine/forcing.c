@@ -63,6 +63,13 @@ static void stop_here(struct machine *m, struct landmark *landmark)
     m->stats.forced++;
 }
 
+static enum clock_reason stop_reason(const struct machine *m, bool only_waiting, uint64_t now)
+{
+    return only_waiting                  ? CLOCK_IF_WAITING
+           : schedule_deadline(m) <= now ? CLOCK_FOR_ANOTHER
+                                         : CLOCK_FOR_ITSELF;
+}
+
 /* only_waiting: if the CPU only waits for another one, and not otherwise. */
 static int force_point(struct machine *m, bool only_waiting, struct err *e)
 {
@@ -72,15 +79,16 @@ static int force_point(struct machine *m, bool only_waiting, struct err *e)
     const uint64_t now = host_elapsed(m), since = waiting_since(m, now);
     const uint64_t waited = since < now ? now - since : 0;
     const bool patches = clock_patches_itself(&m->cpu->vcpu, &m->hook);
+    const bool looks_for_loop = waited >= LOOP_NS && now >= m->loop_look_ns;
 
     m->stats.forced_tries++;
     m->clock_host.wait_ns = waited >= PATIENCE_NS ? LONG_WAIT_NS : WAIT_NS;
-    m->clock_host.hurry = waited >= (patches ? HURRY_PATCHING_NS : HURRY_NS);
-    m->clock_host.maybe_loop = waited >= LOOP_NS && now >= m->loop_look_ns;
-    m->clock_host.only_waiting = only_waiting;
-    m->clock_host.for_others = only_waiting || schedule_deadline(m) <= now;
+    m->clock_host.reason = stop_reason(m, only_waiting, now);
+    m->clock_host.effort = waited >= (patches ? HURRY_PATCHING_NS : HURRY_NS) ? CLOCK_ANY_PLACE
+                           : looks_for_loop                                   ? CLOCK_WAITING_LOOP
+                                                                              : CLOCK_GOOD_PLACE;
     const enum clock_choice choice = clock->ops->choose(clock, &m->clock_host, &landmark, &exit, e);
-    if (m->clock_host.maybe_loop)
+    if (looks_for_loop)
         m->loop_look_ns = now + (1 + LOOP_SHARE) * (host_elapsed(m) - now);
     switch (choice) {
     case CLOCK_CHOSEN:
@@ -109,7 +117,7 @@ static int force_point(struct machine *m, bool only_waiting, struct err *e)
 static int try_to_force(struct machine *m, bool only_waiting, uint64_t now, uint64_t *wake,
                         struct err *e)
 {
-    const bool for_others = only_waiting || schedule_deadline(m) <= now;
+    const bool for_others = stop_reason(m, only_waiting, now) != CLOCK_FOR_ITSELF;
     int rc = 0;
 
     if (for_others ? vcpu_is_settled(&m->cpu->vcpu) : vcpu_interruptible(&m->cpu->vcpu)) {

@@ -494,7 +494,7 @@ int machine_run(struct machine *m, enum end_reason *reason, struct err *e)
     m->clock_host.entries = &m->kernel_code.entries;
     m->clock_host.kick_after = kick_after;
     m->clock_host.opaque = m;
-    m->clock_host.may_watch = m->config.grace_ns > 0; /* else it is to be stopped at once */
+    m->clock_host.watches = m->config.grace_ns > 0; /* else it is to be stopped at once */
     if (m->resumed) /* no time has passed since the state was taken down */
         m->start_ns = host_now_ns() - host_when(m, m->pc.time.now_ns);
     m->digest_at_ns = host_elapsed(m) + m->config.digest_ns;

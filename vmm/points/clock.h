@@ -63,6 +63,20 @@ struct landing_stats {
     struct landing_passes passes; /* of the last one */
 };
 
+/* For whose sake a vCPU is to be stopped. */
+enum clock_reason {
+    CLOCK_FOR_ITSELF,  /* an interrupt waits for it, or the user: where it can take one */
+    CLOCK_FOR_ANOTHER, /* its turn ends, or another CPU wants a page: interrupts may be off there */
+    CLOCK_IF_WAITING,  /* the same, but only if it waits for another CPU itself */
+};
+
+/* What may be tried for it, the longer it has waited: each tries what is before it, too. */
+enum clock_effort {
+    CLOCK_GOOD_PLACE,   /* that a replay finds at once */
+    CLOCK_WAITING_LOOP, /* looking whether it is in a loop that waits for something */
+    CLOCK_ANY_PLACE,    /* a place that a replay finds at some cost is better than none */
+};
+
 /* What choosing needs of the machine. */
 struct clock_host {
     const struct gp_hook *hook;
@@ -70,19 +84,18 @@ struct clock_host {
     struct stable_code stable;
     void (*kick_after)(void *opaque, uint64_t ns); /* have vcpu_run() return EXIT_KICK then */
     void *opaque;
-    uint64_t wait_ns;  /* how long working kernel code may be let run on to a rare place */
-    bool may_watch;    /* code may run on for a moment, to see what it changes */
-    bool hurry;        /* a place that replay finds at some cost is better than none */
-    bool for_others;   /* the stop is for the sake of another CPU: interrupts may be off there */
-    bool maybe_loop;   /* look whether it is in a loop that waits for something */
-    bool only_waiting; /* ... and is wanted only if this one waits for it */
-    bool quietly; /* other CPUs run the same code at this moment: no byte of ours is put there */
+    bool watches;    /* code may run on for a moment, to see what it changes */
+    bool concurrent; /* other CPUs run the same code at this moment: no byte of ours is put there */
+    /* Of this stop: */
+    enum clock_reason reason;
+    enum clock_effort effort;
+    uint64_t wait_ns; /* how long working kernel code may be let run on to a rare place */
 };
 
 /* Whether a forced point may be where the vCPU stands, by what it waits for. */
 static inline bool clock_can_stop(const struct vcpu *vcpu, const struct clock_host *host)
 {
-    return host->for_others ? vcpu_is_settled(vcpu) : vcpu_interruptible(vcpu);
+    return host->reason == CLOCK_FOR_ITSELF ? vcpu_interruptible(vcpu) : vcpu_is_settled(vcpu);
 }
 
 /* Until there is user space Linux reads and patches its own code (in the kernel's half of the

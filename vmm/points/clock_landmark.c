@@ -70,7 +70,8 @@ static bool take(struct vcpu *vcpu, const struct clock_host *host, enum site_qua
         !insn_decode(m, &sregs, linear_rip(vcpu->regs->rip, &sregs.cs), &insn) ||
         !walk(m, sregs.cr3, insn.va, &t) || !guest_memory_at(m, t.gpa, 1) ||
         site_quality(m, &insn, vcpu->regs, &sregs) < least ||
-        (is_writable_code(&t, &sregs) && !host->hurry && written_maybe(vcpu->vm, t.gpa)) ||
+        (is_writable_code(&t, &sregs) && host->effort < CLOCK_ANY_PLACE &&
+         written_maybe(vcpu->vm, t.gpa)) ||
         !code_is_stable(&host->stable, insn.va, t.gpa, insn.bytes, insn.info.length))
         return false;
     return fingerprint_describe(vcpu, l);
@@ -149,7 +150,7 @@ static enum clock_choice choose_near(struct clock *c, const struct clock_host *h
             limit = CHOOSE_STEPS_WRITABLE;
         if (insn.info.attributes & REPEATED) {
             const bool by_steps = sregs.ss.dpl == 3 || c->ops->steps_only;
-            if (!by_steps && host->quietly)
+            if (!by_steps && host->concurrent)
                 return CLOCK_LATER;
             const enum clock_choice behind =
                 by_steps ? finish_repeat(c, &insn, exit, e)
@@ -199,53 +200,59 @@ static bool near_pause(struct vcpu *vcpu)
     return memmem(code, n, "\xf3\x90", 2) != NULL;
 }
 
-/*
- * Kernel code that only waits stays in one small loop, or near a PAUSE: passes of that are told
- * apart inside the guest (vmm/points/trace/trace.h). Kernel code that works passes any place of its
- * loops too often and in too many ways; it soon comes to a sync point by itself. When false,
- * *otherwise says why.
- */
-static bool is_waiting(struct vcpu *vcpu, const struct clock_host *host, struct vcpu_exit *exit,
-                       enum clock_choice *otherwise, struct err *e)
+/* Let the vCPU run on for that long. CLOCK_CHOSEN: it was kicked then. */
+static enum clock_choice run_for(struct clock *c, const struct clock_host *host, uint64_t ns,
+                                 struct vcpu_exit *exit, struct err *e)
 {
-    const struct kvm_regs first = *vcpu->regs;
-    struct small_loop loop;
-    bool small = fingerprint_loop(vcpu, first.rip, &loop);
-
-    *otherwise = CLOCK_LATER;
-    if (!small && !near_pause(vcpu))
-        return false;
-    for (unsigned look = 0; look < WAITING_LOOKS; look++) {
-        host->kick_after(host->opaque, WAITING_NS);
-        if (vcpu_run(vcpu, exit, e) < 0) {
-            *otherwise = CLOCK_FAILED;
-            return false;
-        }
-        if (exit->kind != EXIT_KICK) {
-            *otherwise = CLOCK_EXITED;
-            return false;
-        }
-        if (small ? !still_in(&loop, &first, vcpu->regs)
-                  : vcpu->regs->rip - first.rip + NEAR_CODE > 2 * NEAR_CODE)
-            return false;
-    }
-    return true;
+    host->kick_after(host->opaque, ns);
+    if (c->ops->run(c, exit, e) < 0)
+        return CLOCK_FAILED;
+    return exit->kind == EXIT_KICK ? CLOCK_CHOSEN : CLOCK_EXITED;
 }
 
-/* Let the vCPU run on for that long. CLOCK_CHOSEN: it was kicked then. */
+/* The same; a kick that came before it had run at all does not count. */
 static enum clock_choice run_a_moment(struct clock *c, const struct clock_host *host, uint64_t ns,
                                       struct vcpu_exit *exit, struct err *e)
 {
     const struct kvm_regs before = *c->vcpu->regs;
+    enum clock_choice choice = CLOCK_CHOSEN;
 
-    for (unsigned i = 0; i < EARLY_KICKS_MAX; i++) {
-        host->kick_after(host->opaque, ns);
-        if (c->ops->run(c, exit, e) < 0)
-            return CLOCK_FAILED;
-        if (exit->kind != EXIT_KICK)
-            return CLOCK_EXITED;
+    for (unsigned i = 0; i < EARLY_KICKS_MAX && choice == CLOCK_CHOSEN; i++) {
+        choice = run_for(c, host, ns, exit, e);
         if (memcmp(c->vcpu->regs, &before, sizeof before) != 0)
             break;
+    }
+    return choice;
+}
+
+/* Whether the search for a place is over, without one. */
+static bool has_ended(enum clock_choice choice)
+{
+    return choice == CLOCK_EXITED || choice == CLOCK_FAILED;
+}
+
+/*
+ * Kernel code that only waits stays in one small loop, or near a PAUSE: passes of that are told
+ * apart inside the guest (vmm/points/trace/trace.h). Kernel code that works passes any place of its
+ * loops too often and in too many ways; it soon comes to a sync point by itself. CLOCK_CHOSEN: it
+ * waits; CLOCK_LATER: it works.
+ */
+static enum clock_choice look_whether_it_waits(struct clock *c, const struct clock_host *host,
+                                               struct vcpu_exit *exit, struct err *e)
+{
+    const struct kvm_regs first = *c->vcpu->regs, *now = c->vcpu->regs;
+    struct small_loop loop;
+    const bool small = fingerprint_loop(c->vcpu, first.rip, &loop);
+
+    if (!small && !near_pause(c->vcpu))
+        return CLOCK_LATER;
+    for (unsigned look = 0; look < WAITING_LOOKS; look++) {
+        const enum clock_choice choice = run_for(c, host, WAITING_NS, exit, e);
+        if (choice != CLOCK_CHOSEN)
+            return choice;
+        if (small ? !still_in(&loop, &first, now)
+                  : now->rip - first.rip + NEAR_CODE > 2 * NEAR_CODE)
+            return CLOCK_LATER;
     }
     return CLOCK_CHOSEN;
 }
@@ -264,7 +271,7 @@ static enum clock_choice watch(struct clock *c, const struct clock_host *host,
         const enum clock_choice choice = run_a_moment(c, host, ns, exit, e);
         if (choice != CLOCK_CHOSEN)
             return choice;
-        if (vcpu_cpl(vcpu) != 3 && !host->quietly)
+        if (vcpu_cpl(vcpu) != 3 && !host->concurrent)
             return CLOCK_LATER;
         if (fingerprint_changed(vcpu, pointed, changed))
             break;
@@ -330,12 +337,13 @@ static enum clock_choice choose_in_loop(struct clock *c, const struct clock_host
 
     if (choice != CLOCK_CHOSEN)
         return choice;
-    const bool quietly = host->quietly || clock_patches_itself(c->vcpu, host->hook);
+    const bool by_steps = host->concurrent || clock_patches_itself(c->vcpu, host->hook);
     /* Where CPUs run at the same time, one that works near a PAUSE loses all its pages if it is
      * taken to wait. */
-    const bool waits_surely = surely || (host->quietly && host->only_waiting);
-    choice = same_passes_look(c, host, landmark, quietly, &pass, exit, e);
-    if (choice == CLOCK_LATER && !surely && !host->only_waiting) { /* no loop, or a slow one */
+    const bool if_waiting = host->reason == CLOCK_IF_WAITING;
+    const bool waits_surely = surely || (host->concurrent && if_waiting);
+    choice = same_passes_look(c, host, landmark, by_steps, &pass, exit, e);
+    if (choice == CLOCK_LATER && !surely && !if_waiting) { /* no loop, or a slow one */
         choice = choose_near(c, host, landmark, exit, e);
         if (choice == CLOCK_CHOSEN)
             probe_changed(c, pointed, landmark);
@@ -384,55 +392,88 @@ static enum clock_choice choose_watching(struct clock *c, const struct clock_hos
     return landmark->exact || !written_is_wanted(c->vcpu->vm) ? CLOCK_CHOSEN : CLOCK_LATER;
 }
 
-static enum clock_choice choose_place(struct clock *c, const struct clock_host *host,
-                                      struct landmark *landmark, struct vcpu_exit *exit,
-                                      struct err *e)
+/* Where other CPUs run the same code. */
+static enum clock_choice choose_concurrently(struct clock *c, const struct clock_host *host,
+                                             struct landmark *landmark, struct vcpu_exit *exit,
+                                             struct err *e)
+{
+    const struct pointed_words nothing = {.count = 0};
+
+    if (host->watches && host->reason != CLOCK_IF_WAITING && !near_pause(c->vcpu)) {
+        const enum clock_choice choice = choose_watching(c, host, landmark, exit, e);
+        if (choice != CLOCK_LATER)
+            return choice;
+    }
+    return choose_in_loop(c, host, false, &nothing, landmark, exit, e);
+}
+
+/* Where a function of the kernel that is called rarely returns to, if one returns soon. What it
+ * changes until then tells its passes apart inside the guest. */
+static enum clock_choice choose_return_site(struct clock *c, const struct clock_host *host,
+                                            const struct pointed_words *pointed,
+                                            struct landmark *landmark, struct vcpu_exit *exit,
+                                            struct err *e)
 {
     struct vcpu *vcpu = c->vcpu;
-    struct pointed_words pointed = {.count = 0};
-    enum clock_choice choice;
 
-    written_look_away(vcpu->vm);
-    if (host->only_waiting && !near_pause(vcpu))
-        return CLOCK_LATER;
-    if (host->quietly) {
-        choice = host->may_watch && !host->only_waiting && !near_pause(vcpu)
-                     ? choose_watching(c, host, landmark, exit, e)
-                     : CLOCK_LATER;
-        return choice != CLOCK_LATER ? choice
-                                     : choose_in_loop(c, host, false, &pointed, landmark, exit, e);
-    }
-    /* Code that steps itself would be in its kernel behind the moment, nearly always. */
-    if (host->may_watch && vcpu_cpl(vcpu) == 3 && !(vcpu->regs->rflags & RFLAGS_TF)) {
-        choice = watch(c, host, &pointed, exit, e);
-        if (choice == CLOCK_FAILED || choice == CLOCK_EXITED)
-            return choice;
-        if (host->only_waiting && !near_pause(vcpu))
-            return CLOCK_LATER;
-    }
-    if (vcpu_cpl(vcpu) == 3 || host->hurry || is_waiting(vcpu, host, exit, &choice, e))
-        return choose_in_loop(c, host, false, &pointed, landmark, exit, e);
-    if (choice != CLOCK_LATER || host->only_waiting)
-        return choice;
-    /* It may call schedule() until another CPU is up. */
-    if (clock_patches_itself(vcpu, host->hook))
-        return host->maybe_loop ? choose_in_loop(c, host, true, &pointed, landmark, exit, e)
-                                : CLOCK_LATER;
-    /* Where a function that is called rarely returns to, if one returns soon. What it changes until
-     * then tells its passes apart inside the guest. */
     written_look(vcpu->vm);
     for (unsigned skip = 2; vcpu_cpl(vcpu) == 0; skip = 0) {
-        choice = return_site_run(vcpu, host, skip, exit, e);
-        if (choice == CLOCK_FAILED || choice == CLOCK_EXITED)
+        const enum clock_choice choice = return_site_run(vcpu, host, skip, exit, e);
+        if (has_ended(choice))
             return choice;
         if (choice == CLOCK_CHOSEN && take(vcpu, host, SITE_GOOD, landmark)) {
-            probe_changed(c, &pointed, landmark);
+            probe_changed(c, pointed, landmark);
             return CLOCK_CHOSEN;
         }
         if (skip == 0)
             break;
     }
     return CLOCK_LATER;
+}
+
+static enum clock_choice choose_in_kernel(struct clock *c, const struct clock_host *host,
+                                          const struct pointed_words *pointed,
+                                          struct landmark *landmark, struct vcpu_exit *exit,
+                                          struct err *e)
+{
+    const enum clock_choice waits = look_whether_it_waits(c, host, exit, e);
+
+    if (waits == CLOCK_CHOSEN)
+        return choose_in_loop(c, host, false, pointed, landmark, exit, e);
+    if (has_ended(waits) || host->reason == CLOCK_IF_WAITING)
+        return waits;
+    if (!clock_patches_itself(c->vcpu, host->hook))
+        return choose_return_site(c, host, pointed, landmark, exit, e);
+    /* It may call schedule() until another CPU is up. */
+    return host->effort >= CLOCK_WAITING_LOOP
+               ? choose_in_loop(c, host, true, pointed, landmark, exit, e)
+               : CLOCK_LATER;
+}
+
+static enum clock_choice choose_place(struct clock *c, const struct clock_host *host,
+                                      struct landmark *landmark, struct vcpu_exit *exit,
+                                      struct err *e)
+{
+    const bool if_waiting = host->reason == CLOCK_IF_WAITING;
+    struct vcpu *vcpu = c->vcpu;
+    struct pointed_words pointed = {.count = 0};
+
+    written_look_away(vcpu->vm);
+    if (if_waiting && !near_pause(vcpu))
+        return CLOCK_LATER;
+    if (host->concurrent)
+        return choose_concurrently(c, host, landmark, exit, e);
+    /* Code that steps itself would be in its kernel behind the moment, nearly always. */
+    if (host->watches && vcpu_cpl(vcpu) == 3 && !(vcpu->regs->rflags & RFLAGS_TF)) {
+        const enum clock_choice choice = watch(c, host, &pointed, exit, e);
+        if (has_ended(choice))
+            return choice;
+        if (if_waiting && !near_pause(vcpu))
+            return CLOCK_LATER;
+    }
+    if (vcpu_cpl(vcpu) == 3 || host->effort == CLOCK_ANY_PLACE)
+        return choose_in_loop(c, host, false, &pointed, landmark, exit, e);
+    return choose_in_kernel(c, host, &pointed, landmark, exit, e);
 }
 
 static enum clock_choice choose(struct clock *c, const struct clock_host *host,

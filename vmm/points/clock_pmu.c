@@ -164,7 +164,7 @@ static enum clock_choice pmu_choose(struct clock *c, const struct clock_host *ho
 {
     struct clock_host anywhere = *host;
 
-    anywhere.hurry = true;
+    anywhere.effort = CLOCK_ANY_PLACE;
     enum clock_choice choice = clock_choose_near(c, &anywhere, landmark, exit, e);
     /* On its way it may have let the guest run without counting. */
     return choice == CLOCK_FAILED || count_now(c, e) == 0 ? choice : CLOCK_FAILED;

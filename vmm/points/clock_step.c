@@ -64,7 +64,7 @@ static enum clock_choice choose(struct clock *c, const struct clock_host *host,
 {
     struct clock_host anywhere = *host;
 
-    anywhere.hurry = true;
+    anywhere.effort = CLOCK_ANY_PLACE;
     return clock_choose_near(c, &anywhere, landmark, exit, e);
 }
 

@@ -228,14 +228,15 @@ static bool can_be_followed(const struct clock *c)
 }
 
 enum clock_choice same_passes_look(struct clock *c, const struct clock_host *host,
-                                   const struct landmark *l, bool quietly, struct loop_pass *pass,
+                                   const struct landmark *l, bool by_steps, struct loop_pass *pass,
                                    struct vcpu_exit *exit, struct err *e)
 {
     struct vcpu *vcpu = c->vcpu;
     const bool steps_only = c->ops->steps_only;
-    const bool brief = host->quietly && host->only_waiting; /* it is looked often */
+    const bool brief =
+        host->concurrent && host->reason == CLOCK_IF_WAITING; /* it is looked often */
     const unsigned steps = brief        ? SHORT_PASS
-                           : quietly    ? QUIET_PASS
+                           : by_steps   ? QUIET_PASS
                            : steps_only ? LONG_PASS
                                         : SHORT_PASS;
 
@@ -247,7 +248,7 @@ enum clock_choice same_passes_look(struct clock *c, const struct clock_host *hos
         return CLOCK_LATER;
     enum clock_choice choice = follow(c, l, idt, steps, pass, exit, e);
     /* A breakpoint in user code would leave an exception frame on the kernel's stack. */
-    if (choice != CLOCK_LATER || quietly || l->cpl != 0 || vcpu_cpl(vcpu) != 0 || steps_only)
+    if (choice != CLOCK_LATER || by_steps || l->cpl != 0 || vcpu_cpl(vcpu) != 0 || steps_only)
         return choice;
     choice = run_to_next(vcpu, host, l, exit, e);
     if (choice != CLOCK_CHOSEN)

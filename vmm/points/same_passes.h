@@ -28,11 +28,11 @@ struct loop_pass {
 /*
  * c's vCPU stands at the point that l describes. CLOCK_CHOSEN: it stands at a later pass of the
  * same instruction, and *pass is what is known of the one before, as far as it could be followed.
- * CLOCK_LATER: no next pass came soon, and it stands elsewhere. quietly: by steps only, for code
- * that must not meet breakpoints.
+ * CLOCK_LATER: no next pass came soon, and it stands elsewhere. by_steps: without breakpoints, for
+ * code that must not meet breakpoints.
  */
 enum clock_choice same_passes_look(struct clock *c, const struct clock_host *host,
-                                   const struct landmark *l, bool quietly, struct loop_pass *pass,
+                                   const struct landmark *l, bool by_steps, struct loop_pass *pass,
                                    struct vcpu_exit *exit, struct err *e);
 
 #endif

@@ -123,12 +123,12 @@ int crew_force(struct member *c, uint64_t since, bool only_waiting, struct err *
     struct landmark landmark;
     struct clock_host host = m->clock_host;
 
-    host.for_others = host.quietly = true;
-    host.may_watch = m->config.grace_ns > 0;
+    host.concurrent = true;
+    host.watches = m->config.grace_ns > 0;
     host.kick_after = kick_after;
     host.opaque = c;
-    host.only_waiting = only_waiting;
-    host.hurry = host_elapsed(m) - since >= HURRY_NS;
+    host.reason = only_waiting ? CLOCK_IF_WAITING : CLOCK_FOR_ANOTHER;
+    host.effort = host_elapsed(m) - since >= HURRY_NS ? CLOCK_ANY_PLACE : CLOCK_GOOD_PLACE;
     m->stats.forced_tries++;
     if (!vcpu_is_settled(&c->cpu->vcpu)) {
         try_later(c, only_waiting, host_elapsed(m));
