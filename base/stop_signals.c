@@ -1,16 +1,37 @@
 #include "base/stop_signals.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
 
 static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
-void stop_signals_catch(void (*handler)(int signal))
-{
-    struct sigaction action = {.sa_handler = handler};
+/* A handler has nothing but what is static. */
+static _Atomic(const struct stopper *) current;
+static volatile sig_atomic_t came;
 
+static void on_signal(int signal)
+{
+    const struct stopper *stopper = atomic_load(&current);
+
+    came = signal;
+    if (stopper)
+        stopper->stop(stopper->opaque);
+}
+
+void stop_signals_call(const struct stopper *stopper)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+
+    atomic_store(&current, stopper);
     sigemptyset(&action.sa_mask);
     for (unsigned i = 0; i < sizeof signals / sizeof *signals; i++)
         sigaction(signals[i], &action, NULL);
+}
+
+const volatile sig_atomic_t *stop_signals_came(void)
+{
+    return &came;
 }
 
 void stop_signals_block(void)

@@ -3,10 +3,21 @@
 
 #include <signal.h>
 
-/* The signals with which users stop a command: SIGINT, SIGTERM, SIGHUP, SIGQUIT. Each is caught by
- * who can be stopped; and blocked, all of them, between a look at whether one has come and the
- * sleep that it would end (ppoll() lets them in), or it could come in between and be slept over. */
-void stop_signals_catch(void (*handler)(int signal));
+/*
+ * The signals with which users stop a command: SIGINT, SIGTERM, SIGHUP, SIGQUIT. What can be
+ * stopped says how; and who sleeps blocks them all between a look at whether one has come and the
+ * sleep that it would end (ppoll() lets them in), or it could come in between and be slept over.
+ */
+struct stopper {
+    void (*stop)(void *opaque); /* async-signal-safe */
+    void *opaque;
+};
+
+/* From now on each of these signals calls it; it must last until the next call of this. NULL: they
+ * are only noted. */
+void stop_signals_call(const struct stopper *stopper);
+/* Not 0 from when one has come since the first call. Never freed. */
+const volatile sig_atomic_t *stop_signals_came(void);
 /* Add them to the signals that this thread blocks. */
 void stop_signals_block(void);
 

@@ -257,15 +257,9 @@ static int play(struct recording *recording, const struct replay_options *o, boo
 
 /* ---- under gdb ---- */
 
-static volatile sig_atomic_t quit;
-static struct timeline *debugged;
-
-static void on_quit(int signal)
+static void interrupt_timeline(void *opaque)
 {
-    (void)signal;
-    quit = 1;
-    if (debugged)
-        timeline_interrupt(debugged);
+    timeline_interrupt(opaque);
 }
 
 static void say_how(const struct replay_options *o, const struct gdb_listener *l)
@@ -284,11 +278,11 @@ static int serve_gdb(struct timeline *t, const struct replay_options *o, struct 
     if (gdb_open(&listener, o->gdb, e) < 0)
         return -1;
     gdb_timeline_init(&g, t);
-    g.target.quit = &quit;
+    g.target.quit = stop_signals_came();
     g.may_change = o->diverge;
     say_how(o, &listener);
     while (end >= 0 && end != GDB_KILLED && end != GDB_QUIT) {
-        if (gdb_accept(&listener, &quit, &client, e) < 0)
+        if (gdb_accept(&listener, stop_signals_came(), &client, e) < 0)
             end = -1;
         else if (client < 0)
             end = GDB_QUIT;
@@ -331,12 +325,12 @@ static int debug(struct recording *recording, const struct replay_options *o, st
         return -1;
     int rc = timeline_open(&t, &p, o->checkpoint_memory, e);
     if (rc == 0) {
-        debugged = &t;
-        stop_signals_catch(on_quit);
+        const struct stopper stopper = {interrupt_timeline, &t};
+        stop_signals_call(&stopper);
         rc = go_to_start(&t, o, e);
         if (rc == 0)
             rc = serve_gdb(&t, o, e);
-        debugged = NULL;
+        stop_signals_call(NULL);
         timeline_close(&t);
     }
     player_close(&p);

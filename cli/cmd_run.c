@@ -1,5 +1,4 @@
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,17 +18,14 @@
 #include "replay/live/live.h"
 #include "vmm/machine/machine.h"
 
-/* What signals stop: the machine, or the replay to where it goes live. */
-static struct machine *running;
-static struct live *arriving;
-
-static void on_signal(int signal)
+static void stop_machine(void *opaque)
 {
-    (void)signal;
-    if (running)
-        machine_stop(running);
-    else if (arriving)
-        live_interrupt(arriving);
+    machine_stop(opaque);
+}
+
+static void stop_arriving(void *opaque)
+{
+    live_interrupt(opaque);
 }
 
 static struct recorder *start_recording(const struct run_options *o, const struct run_sources *s,
@@ -129,10 +125,10 @@ static int run_ready(const struct run_options *o, struct machine *m, struct reco
     struct recorder_stats stats;
     enum end_reason reason;
 
-    running = m;
-    stop_signals_catch(on_signal);
+    const struct stopper stopper = {stop_machine, m};
+    stop_signals_call(&stopper);
     int rc = run_machine(m, recorder, &reason, &stats, e);
-    running = NULL;
+    stop_signals_call(NULL);
     if (rc == 0)
         summarize(o, m, reason, &stats, (double)(host_now_ns() - start) / 1e9);
     return rc;
@@ -257,10 +253,10 @@ static int run_live(const struct invocation *inv, struct run_options *o, struct 
     if (live_open(&l, &request, e) < 0)
         return -1;
     if (!redirected(inv, o, meta_memory(l.meta), &rc, e)) {
-        arriving = &l;
-        stop_signals_catch(on_signal);
+        const struct stopper stopper = {stop_arriving, &l};
+        stop_signals_call(&stopper);
         rc = live_play(&l, e);
-        arriving = NULL;
+        stop_signals_call(NULL);
         if (rc == 0 && !o->quiet && !o->json)
             text_print(stderr, "dittovm: live from sync point %llu of %s\n",
                        (unsigned long long)l.point, o->from.path);

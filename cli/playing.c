@@ -1,7 +1,6 @@
 #include "cli/playing.h"
 
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 
 #include "base/stop_signals.h"
@@ -11,15 +10,9 @@
 #define PROGRESS_SYNCS         2000
 #define PROGRESS_SYNCS_AT_ONCE 20000
 
-static struct player *playing;
-static volatile sig_atomic_t stop_wanted;
-
-static void on_signal(int signal)
+static void interrupt_player(void *opaque)
 {
-    (void)signal;
-    stop_wanted = 1;
-    if (playing)
-        player_interrupt(playing);
+    player_interrupt(opaque);
 }
 
 /* The snapshot that was named; NULL with an error when there is none, or `until` is before it. */
@@ -74,9 +67,9 @@ int playing_run(struct player *p, uint64_t until, bool progress, struct err *e)
     const uint64_t step = p->at_once ? PROGRESS_SYNCS_AT_ONCE : PROGRESS_SYNCS;
     int rc = 0;
 
-    playing = p;
-    stop_signals_catch(on_signal);
-    if (stop_wanted) /* since the last run */
+    const struct stopper stopper = {interrupt_player, p};
+    stop_signals_call(&stopper);
+    if (*stop_signals_came()) /* since the last run */
         player_interrupt(p);
     while (rc == 0) {
         const uint64_t next = p->ordinal + step;
@@ -85,7 +78,7 @@ int playing_run(struct player *p, uint64_t until, bool progress, struct err *e)
             break;
         fprintf(stderr, "\rdittovm: %u%% replayed ", player_progress(p));
     }
-    playing = NULL;
+    stop_signals_call(NULL);
     if (progress)
         fputs("\r\033[K", stderr);
     return rc;

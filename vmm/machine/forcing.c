@@ -39,7 +39,7 @@ static uint64_t waiting_since(struct machine *m, uint64_t now)
 {
     const uint64_t turn_ends = schedule_deadline(m);
 
-    if (!machine_stop_wanted() && (m->cpu->window || !pc_irq_pending(&m->pc, m->cpu->vcpu.index)))
+    if (!machine_stop_wanted(m) && (m->cpu->window || !pc_irq_pending(&m->pc, m->cpu->vcpu.index)))
         m->pending_ns = 0;
     else if (!m->pending_ns)
         m->pending_ns = now;
@@ -180,7 +180,7 @@ void force_point_at_entry(struct machine *m)
 
 int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, struct err *e)
 {
-    const bool stop = machine_stop_wanted();
+    const bool stop = machine_stop_wanted(m);
     const uint64_t since = waiting_since(m, now), look = schedule_look(m);
     uint64_t due = since == NEVER ? NEVER : since + (stop ? STOP_GRACE_NS : m->config.grace_ns);
 

@@ -2,11 +2,13 @@
 #define VMM_MACHINE_MACHINE_H
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include <time.h>
 
+#include "vmm/kvm/kick.h"
 #include "base/now.h"
 #include "boot/kernel_code.h"
 #include "boot/kexec_image.h"
@@ -39,11 +41,6 @@ struct machine_config {
     uint64_t
         digest_ns; /* how often all memory is digested into the recording; 0: at the end only */
     uint64_t snapshot_ns; /* how often a snapshot is put into the recording; 0: never */
-};
-
-/* The thread that runs the vCPUs, for others to bring it out of the guest or of its sleep. */
-struct kick_target {
-    pid_t process, thread;
 };
 
 struct machine_stats {
@@ -123,7 +120,8 @@ struct machine {
     uint64_t armed_ns;       /* what the timer is set to; 0: off */
     uint64_t output_ns; /* when console output that is held back must be shown; 0: there is none */
     timer_t timer;
-    struct kick_target kick_target;
+    struct kick_target kick_target; /* the thread that runs the vCPUs in turns */
+    atomic_bool stop_wanted;        /* by the user: machine_stop() */
     unsigned syncs_to_hook_check;
     uint64_t stop_ns;      /* when the user wanted to stop; 0: not yet */
     bool ended_between;    /* ... and not at a sync point */

@@ -5,16 +5,11 @@
  * find again in a replay); only when none comes within the grace time is the vCPU stopped at a
  * forced point.
  */
-#include "vmm/machine/machine.h"
-#include "vmm/machine/pc_access.h"
+#include "vmm/machine/run_loop.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <poll.h>
-#include <stdatomic.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/stop_signals.h"
 #include "vmm/kvm/cr4.h"
@@ -22,7 +17,8 @@
 #include "vmm/machine/code_watch.h"
 #include "vmm/machine/crew/crew.h"
 #include "vmm/machine/kernel_hooks.h"
-#include "vmm/machine/run_loop.h"
+#include "vmm/machine/machine.h"
+#include "vmm/machine/pc_access.h"
 #include "vmm/machine/schedule.h"
 #include "vmm/points/written.h"
 
@@ -35,28 +31,25 @@
 /* Until the #GP hook is in place, look for it at every so many sync points. */
 #define HOOK_CHECK_SYNCS 8
 
-static struct machine *kicked;  /* for the signal handler */
-static atomic_bool stop_wanted; /* the same */
-
-static void on_kick(int signal)
+static void kick_vcpu(void *opaque)
 {
-    (void)signal;
-    if (kicked)
-        vcpu_kick(&kicked->cpu->vcpu);
+    struct machine *m = opaque;
+
+    vcpu_kick(&m->cpu->vcpu);
 }
 
 void machine_stop(struct machine *m)
 {
-    atomic_store(&stop_wanted, true);
+    atomic_store(&m->stop_wanted, true);
     if (m->crew)
         crew_ring(m->crew);
     else
         vcpu_kick(&m->cpu->vcpu);
 }
 
-bool machine_stop_wanted(void)
+bool machine_stop_wanted(const struct machine *m)
 {
-    return atomic_load(&stop_wanted);
+    return atomic_load(&m->stop_wanted);
 }
 
 /* ---- time ---- */
@@ -64,20 +57,7 @@ bool machine_stop_wanted(void)
 /* The console's thread has input: bring the vCPU thread out of the guest or out of its sleep. */
 static void kick_thread(void *opaque)
 {
-    struct kick_target *target = opaque;
-
-    syscall(SYS_tgkill, target->process, target->thread, KICK_SIGNAL);
-}
-
-static int timer_start(struct machine *m, struct err *e)
-{
-    struct sigaction action = {.sa_handler = on_kick};
-
-    kicked = m;
-    sigemptyset(&action.sa_mask);
-    if (sigaction(KICK_SIGNAL, &action, NULL) < 0)
-        return err_set(e, STATUS_ERROR, "cannot catch a signal: %s", strerror(errno));
-    return kick_timer_create(&m->timer, e);
+    kick_send(opaque);
 }
 
 static void timer_arm(struct machine *m, uint64_t at_ns)
@@ -130,7 +110,7 @@ uint64_t update_devices(struct machine *m, uint64_t now)
     if (console_has_input(m->console))
         feed_console(m);
     if (console_wants_to_leave(m->console))
-        atomic_store(&stop_wanted, true);
+        atomic_store(&m->stop_wanted, true);
     return host_when(m, deadline);
 }
 
@@ -264,7 +244,7 @@ static void wait_for_interrupt(struct machine *m)
     for (;;) {
         uint64_t now = host_elapsed(m);
         uint64_t deadline = update_devices(m, now);
-        if (schedule_next(m, now) || atomic_load(&stop_wanted))
+        if (schedule_next(m, now) || machine_stop_wanted(m))
             break;
         struct timespec ts, *timeout = NULL;
         if (deadline != NEVER) {
@@ -347,7 +327,7 @@ static void note_pause(struct machine *m, uint64_t ns)
 static bool snapshot_is_due(const struct machine *m, uint64_t now)
 {
     return m->recorder && m->config.snapshot_ns && now >= m->snapshot_at_ns && !m->ended &&
-           !atomic_load(&stop_wanted);
+           !machine_stop_wanted(m);
 }
 
 static int take_snapshot(struct machine *m, uint64_t now, struct err *e)
@@ -402,7 +382,7 @@ static int take_turns(struct machine *m, struct err *e)
 
 static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
 {
-    if (atomic_load(&stop_wanted)) {
+    if (machine_stop_wanted(m)) {
         m->ended = END_STOPPED;
         return 0;
     }
@@ -416,7 +396,7 @@ static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
     }
     if (take_turns(m, e) < 0)
         return -1;
-    if (atomic_load(&stop_wanted) && !m->ended) /* it came while all CPUs had halted */
+    if (machine_stop_wanted(m) && !m->ended) /* it came while all CPUs had halted */
         m->ended = END_STOPPED;
     if (m->ended)
         return 0;
@@ -485,9 +465,11 @@ int machine_run(struct machine *m, enum end_reason *reason, struct err *e)
 
     if (m->crew)
         return crew_run(m, reason, e);
-    if (timer_start(m, e) < 0)
+    if (kick_target_begin(&m->kick_target, kick_vcpu, m, e) < 0 ||
+        kick_timer_create(&m->timer, e) < 0) {
+        kick_target_end(&m->kick_target);
         return -1;
-    m->kick_target = (struct kick_target){getpid(), (pid_t)syscall(SYS_gettid)};
+    }
     console_on_input(m->console, kick_thread, &m->kick_target);
     m->armed_ns = NEVER;
     m->clock_host.hook = &m->hook;
@@ -505,7 +487,7 @@ int machine_run(struct machine *m, enum end_reason *reason, struct err *e)
     console_ignore_input(m->console); /* nobody is there to be kicked any more */
     console_flush(m->console);
     timer_delete(m->timer);
-    kicked = NULL;
+    kick_target_end(&m->kick_target);
     *reason = rc < 0 ? END_FAILED : m->ended;
     return rc;
 }

@@ -1,7 +1,7 @@
 #ifndef VMM_MACHINE_RUN_LOOP_H
 #define VMM_MACHINE_RUN_LOOP_H
 
-#include "vmm/kvm/kick_timer.h"
+#include "vmm/kvm/kick.h"
 #include "vmm/machine/machine.h"
 
 /*
@@ -60,7 +60,7 @@ static inline uint64_t next_retry(uint64_t last_ns)
 }
 
 /* Whether the user wants the machine to end. */
-bool machine_stop_wanted(void);
+bool machine_stop_wanted(const struct machine *m);
 /* Everything the outside world does to the devices by now. Returns when something is to be done
  * next: both are the host's time. */
 uint64_t update_devices(struct machine *m, uint64_t now);

@@ -1,4 +1,3 @@
-#include "vmm/machine/code_watch.h"
 #include "vmm/machine/crew/crew_inside.h"
 
 #include <assert.h>
@@ -8,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/stop_signals.h"
+#include "vmm/machine/code_watch.h"
 #include "vmm/machine/run_loop.h"
 #include "vmm/machine/schedule.h"
 #include "vmm/points/written.h"
@@ -21,14 +20,11 @@
 /* After this an end does not wait any longer for CPUs to come to a point that can be compared. */
 #define END_LIMIT_NS 3000000000ull
 
-/* For the signal handler: the vCPU of this thread. */
-static __thread struct vcpu *own_vcpu;
-
-static void on_kick(int signal)
+static void kick_vcpu(void *opaque)
 {
-    (void)signal;
-    if (own_vcpu)
-        vcpu_kick(own_vcpu);
+    struct member *c = opaque;
+
+    vcpu_kick(&c->cpu->vcpu);
 }
 
 void crew_ring(struct crew *crew)
@@ -242,14 +238,14 @@ static void *member_thread(void *arg)
     struct err e;
 
     pthread_mutex_lock(&c->crew->lock);
-    c->tid = (pid_t)syscall(SYS_gettid);
-    own_vcpu = &c->cpu->vcpu;
-    if (kick_timer_create(&c->timer, &e) < 0) {
+    if (kick_target_begin(&c->kick_target, kick_vcpu, c, &e) < 0 ||
+        kick_timer_create(&c->timer, &e) < 0) {
         crew_fail(c->crew, &e);
     } else {
         work(c);
         timer_delete(c->timer);
     }
+    kick_target_end(&c->kick_target);
     c->done = true;
     crew_ring(c->crew);
     pthread_mutex_unlock(&c->crew->lock);
@@ -292,7 +288,7 @@ static uint64_t supervise(struct crew *crew, uint64_t now)
             wake = earlier(wake, due);
         } else {
             c->kicked_ns = now;
-            syscall(SYS_tgkill, getpid(), c->tid, KICK_SIGNAL);
+            kick_send(&c->kick_target);
         }
     }
     return wake;
@@ -328,7 +324,7 @@ static void watch(struct crew *crew, const sigset_t *signals)
 
     while (!all_done(crew)) {
         const uint64_t now = host_elapsed(m);
-        if (machine_stop_wanted())
+        if (machine_stop_wanted(m))
             end(crew, END_STOPPED);
         if (all_halted(crew))
             end(crew, END_HALTED);
@@ -360,10 +356,6 @@ static void on_input(void *opaque)
 
 static int start_threads(struct crew *crew, struct err *e)
 {
-    const struct sigaction action = {.sa_handler = on_kick};
-
-    if (sigaction(KICK_SIGNAL, &action, NULL) < 0)
-        return err_set(e, STATUS_ERROR, "cannot catch a signal: %s", strerror(errno));
     for (unsigned i = 0; i < crew->count; i++) {
         struct member *c = &crew->member[i];
         int rc = pthread_create(&c->thread, NULL, member_thread, c);

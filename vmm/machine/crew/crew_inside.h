@@ -15,7 +15,7 @@ struct member {
     unsigned index;
     pthread_t thread;
     bool has_thread, done;
-    pid_t tid;
+    struct kick_target kick_target;
     timer_t timer; /* kicks it, while a forced point is being chosen */
     pthread_cond_t may_go_on;
 

@@ -65,31 +65,35 @@ static void test_ignored_input_stays(void **state)
     close(out);
 }
 
-static volatile sig_atomic_t caught;
-
-static void on_signal(int signal)
+static void note(void *opaque)
 {
-    caught = signal;
+    *(volatile sig_atomic_t *)opaque = 1;
 }
 
 /* One that comes between the look and the sleep ends the sleep: each that is caught. */
 static void test_no_signal_is_slept_over(void **state)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    volatile sig_atomic_t stopped;
+    const struct stopper stopper = {note, (void *)&stopped};
     sigset_t old;
 
     (void)state;
-    stop_signals_catch(on_signal);
+    stop_signals_call(&stopper);
     pthread_sigmask(SIG_BLOCK, NULL, &old);
     for (unsigned i = 0; i < sizeof signals / sizeof *signals; i++) {
         stop_signals_block();
-        caught = 0;
+        stopped = 0;
         raise(signals[i]);
-        assert_int_equal(caught, 0);
+        assert_int_equal(stopped, 0);
         assert_int_equal(ppoll(NULL, 0, NULL, &old), -1);
-        assert_int_equal(caught, signals[i]);
+        assert_int_equal(stopped, 1);
+        assert_int_equal(*stop_signals_came(), signals[i]);
         pthread_sigmask(SIG_SETMASK, &old, NULL);
     }
+    stop_signals_call(NULL);
+    raise(SIGTERM); /* noted, and that is all */
+    assert_int_equal(*stop_signals_came(), SIGTERM);
 }
 
 int main(void)
