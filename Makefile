@@ -59,6 +59,10 @@ $(foreach source,$(UNIT_SRC),$(eval $(call unit_program,$(source))))
 include guest-tools/guest.mk
 include Makefile.test
 
+# The manual page says what --help says.
+docs/dittovm.1: dittovm
+	$(Q)./dittovm --man >$@
+
 # The emulated KVM host's kernel and initrd; quick when they are up to date.
 khost:
 	@sh guest-tools/khost/build.sh $(B)/khost

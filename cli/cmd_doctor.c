@@ -1,4 +1,3 @@
-#include <getopt.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,33 +11,14 @@
 
 #define PROBES_MAX 64
 
-static const char help[] =
-    "usage: dittovm doctor [--json]\n"
-    "\n"
-    "Tries what dittovm needs of this machine's KVM by running small guests, says what it does\n"
-    "instead where something is missing, and what 'run' and 'replay' make of this machine.\n"
-    "With --host emulated the emulated KVM host is tried instead.\n"
-    "\n"
-    "Exit status: 0 when dittovm works here, natively or in the emulated KVM host; 1 otherwise.\n";
+struct doctor_options {
+    bool json;
+};
 
-static int parse(int argc, char **argv, bool *as_json, struct err *e)
-{
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {0}};
-    int option;
-
-    optind = 1;
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-        if (option != 'j')
-            return err_set(e, STATUS_USAGE,
-                           "doctor: unknown option '%s' (see dittovm doctor --help)",
-                           argv[optind - 1]);
-        *as_json = true;
-    }
-    if (optind != argc)
-        return err_set(e, STATUS_USAGE, "doctor takes no arguments (see dittovm doctor --help)");
-    return 0;
-}
+static const struct option_entry options[] = {
+    FLAG_OPTION(0, "json", struct doctor_options, json, "as JSON"),
+    END_OF_OPTIONS,
+};
 
 static size_t run_all(struct probe_finding findings[PROBES_MAX], unsigned limit_ms)
 {
@@ -76,11 +56,14 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
     const struct host_needs needs = {.guest_memory = 64ull << 20};
     struct probe_finding findings[PROBES_MAX];
     struct doctor_report report = {.findings = findings};
-    bool as_json = false;
+    struct doctor_options o = {false};
     int status;
 
-    if (parse(argc, argv, &as_json, e) < 0)
+    const int first = options_parse(options, &o, argc, argv, e);
+    if (first < 0)
         return -1;
+    if (first != argc)
+        return err_set(e, STATUS_USAGE, "doctor takes no arguments (see dittovm doctor --help)");
     /* Otherwise the question is about this very machine, whatever `run` would choose. */
     if (inv->host == HOST_EMULATED && host_redirect(inv, &needs, &status, e))
         return status;
@@ -89,7 +72,7 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
         stay_on_one_cpu();
     report.count = run_all(findings, report.host.inside ? LIMIT_INSIDE_MS : LIMIT_MS);
     doctor_judge(&report);
-    if (as_json)
+    if (o.json)
         doctor_show_json(&report);
     else
         doctor_show_table(&report);
@@ -99,6 +82,15 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
 const struct command command_doctor = {
     .name = "doctor",
     .summary = "try what this machine's KVM can do",
-    .help = help,
+    .usage = "doctor [--json]",
+    .about =
+        "Tries what dittovm needs of this machine's KVM by running small guests, says what it "
+        "does\n"
+        "instead where something is missing, and what 'run' and 'replay' make of this machine.\n"
+        "With --host emulated the emulated KVM host is tried instead.\n"
+        "\n"
+        "Exit status: 0 when dittovm works here, natively or in the emulated KVM host; 1 "
+        "otherwise.",
+    .options = options,
     .run = run,
 };

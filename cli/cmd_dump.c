@@ -1,4 +1,3 @@
-#include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,16 +9,6 @@
 #include "recording/stream_reader.h"
 #include "recording/streams.h"
 #include "replay/divergence.h"
-
-static const char help[] =
-    "usage: dittovm dump [OPTIONS] REC\n"
-    "\n"
-    "Lists the sync points of a recording and the events between them, in order, one a line; and\n"
-    "where its snapshots are.\n"
-    "\n"
-    "      --from N    begin at sync point N\n"
-    "      --to N      end behind sync point N\n"
-    "      --json      one JSON object a line\n";
 
 struct dump {
     struct stream_reader *syncs, *events;
@@ -199,32 +188,26 @@ static int dump_all(struct dump *d, struct err *e)
     return 0;
 }
 
+#define POINT_MOST (UINT64_MAX - 1)
+
+static const struct option_entry options[] = {
+    NUMBER_OPTION(OPTION_NUMBER, "from", "N", struct dump, from, 0, POINT_MOST,
+                  "the number of a sync point", "begin at sync point N"),
+    NUMBER_OPTION(OPTION_NUMBER, "to", "N", struct dump, to, 0, POINT_MOST,
+                  "the number of a sync point", "end behind sync point N"),
+    FLAG_OPTION(0, "json", struct dump, json, "one JSON object a line"),
+    END_OF_OPTIONS,
+};
+
 static int parse(struct dump *d, int argc, char **argv, struct err *e)
 {
-    static const struct option options[] = {
-        {"from", required_argument, NULL, 'f'},
-        {"to", required_argument, NULL, 't'},
-        {"json", no_argument, NULL, 'j'},
-        {0},
-    };
-    int option;
-
-    *d = (struct dump){.to = UINT64_MAX - 1};
-    optind = 1;
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-        if (option == 'j')
-            d->json = true;
-        else if (option != 'f' && option != 't')
-            return err_set(e, STATUS_USAGE, "dump: %s '%s' (see dittovm dump --help)",
-                           option == ':' ? "a value is missing after" : "unknown option",
-                           argv[optind - 1]);
-        else if (parse_number(optarg, UINT64_MAX - 1, option == 'f' ? &d->from : &d->to) < 0)
-            return err_set(e, STATUS_USAGE, "dump: '%s' is not the number of a sync point", optarg);
-    }
-    if (optind != argc - 1)
+    *d = (struct dump){.to = POINT_MOST};
+    const int first = options_parse(options, d, argc, argv, e);
+    if (first < 0)
+        return -1;
+    if (first != argc - 1)
         return err_set(e, STATUS_USAGE, "dump: give one recording (see dittovm dump --help)");
-    d->path = argv[optind];
+    d->path = argv[first];
     return 0;
 }
 
@@ -255,6 +238,10 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
 const struct command command_dump = {
     .name = "dump",
     .summary = "list the sync points and events of a recording",
-    .help = help,
+    .usage = "dump [OPTIONS] REC",
+    .about = "Lists the sync points of a recording and the events between them, in order, one a "
+             "line; and\n"
+             "where its snapshots are.",
+    .options = options,
     .run = run,
 };

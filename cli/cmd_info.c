@@ -1,4 +1,3 @@
-#include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,19 +11,6 @@
 #include "recording/reader.h"
 #include "recording/snapshot_list.h"
 #include "recording/streams.h"
-
-static const char help[] =
-    "usage: dittovm info [--landings] [--json] REC\n"
-    "\n"
-    "Says what a recording holds: the machine, how it was booted, how it "
-    "ended, where its bytes go,\n"
-    "and its snapshots (live: run --from can begin at it). Every block of the file is "
-    "checked.\n"
-    "\n"
-    "  --landings   what finding each forced point again has cost, in the "
-    "last replay that noted it\n"
-    "               in the recording (the first whole one does)\n"
-    "  --json       as JSON\n";
 
 static const struct {
     const char *name;
@@ -230,31 +216,35 @@ static int show_landings(const struct recording *r, bool as_json, struct err *e)
     return 0;
 }
 
+struct info_options {
+    bool json, landings;
+};
+
+static const struct option_entry options[] = {
+    FLAG_OPTION(
+        0, "landings", struct info_options, landings,
+        "what finding each forced point again has cost, in the last replay that noted it in the "
+        "recording (the first whole one does)"),
+    FLAG_OPTION(0, "json", struct info_options, json, "as JSON"),
+    END_OF_OPTIONS,
+};
+
 static int run(const struct invocation *inv, int argc, char **argv, struct err *e)
 {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'}, {"landings", no_argument, NULL, 'l'}, {0}};
-    bool as_json = false, landings = false;
-    int option;
+    struct info_options o = {false};
 
     (void)inv;
-    optind = 1;
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-        if (option != 'j' && option != 'l')
-            return err_set(e, STATUS_USAGE, "info: unknown option '%s' (see dittovm info --help)",
-                           argv[optind - 1]);
-        as_json |= option == 'j';
-        landings |= option == 'l';
-    }
-    if (optind != argc - 1)
+    const int first = options_parse(options, &o, argc, argv, e);
+    if (first < 0)
+        return -1;
+    if (first != argc - 1)
         return err_set(e, STATUS_USAGE, "info: give one recording (see dittovm info --help)");
-    struct recording *r = recording_open(argv[optind], e);
+    struct recording *r = recording_open(argv[first], e);
     if (!r)
         return -1;
     int rc = recording_verify_all(r, e);
     if (rc == 0)
-        rc = landings ? show_landings(r, as_json, e) : show_all(r, argv[optind], as_json, e);
+        rc = o.landings ? show_landings(r, o.json, e) : show_all(r, argv[first], o.json, e);
     recording_close(r);
     return rc;
 }
@@ -262,6 +252,11 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
 const struct command command_info = {
     .name = "info",
     .summary = "say what a recording holds, and check its file",
-    .help = help,
+    .usage = "info [OPTIONS] REC",
+    .about =
+        "Says what a recording holds: the machine, how it was booted, how it ended, where its "
+        "bytes go,\n"
+        "and its snapshots (live: run --from can begin at it). Every block of the file is checked.",
+    .options = options,
     .run = run,
 };

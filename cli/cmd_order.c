@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,22 +12,6 @@
 #include "recording/order/order.h"
 #include "recording/order/order_check.h"
 #include "recording/order/order_objects.h"
-
-static const char help[] =
-    "usage: dittovm order [--json] REC\n"
-    "       dittovm order [--json] --trace FILE\n"
-    "\n"
-    "Compares order logs: what a replay has to know of accesses to shared memory by vCPUs\n"
-    "that ran at the same time, as Ditto, LEAP, JaRec and DejaVu write it, and by levels.\n"
-    "For each: what it is made of, bytes, bytes after zlib, and how long a replay takes that\n"
-    "waits for nothing else, by the time of the slowest vCPU alone: at the recording's pace,\n"
-    "and at an uneven one. Each log is replayed and compared. docs/order.md says more.\n"
-    "\n"
-    "  --trace FILE   the accesses are in a text file, one a line, in their order:\n"
-    "                 VCPU load|store OBJECT [POINT], as in '1 store 0x2f', with vCPUs 0 to 7\n"
-    "                 and a time by the vCPU's own clock; '#' begins a comment; '-' is\n"
-    "                 standard input\n"
-    "  --json         as JSON\n";
 
 struct result {
     const struct order_encoder *encoder;
@@ -170,37 +153,42 @@ static void show_json(const struct result results[ORDER_ENCODERS], const struct 
     json_decref(j);
 }
 
+struct order_options {
+    const char *trace;
+    bool json;
+};
+
+static const struct option_entry options[] = {
+    TEXT_OPTION(
+        "trace", "FILE", struct order_options, trace,
+        "the accesses are in a text file, one a line, in their order: VCPU load|store OBJECT "
+        "[POINT], "
+        "as "
+        "in '1 store 0x2f', with vCPUs 0 to 7 and a time by the vCPU's own clock; '#' begins a "
+        "comment; "
+        "'-' is standard input"),
+    FLAG_OPTION(0, "json", struct order_options, json, "as JSON"),
+    END_OF_OPTIONS,
+};
+
 static int run(const struct invocation *inv, int argc, char **argv, struct err *e)
 {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'}, {"trace", required_argument, NULL, 't'}, {0}};
     struct result results[ORDER_ENCODERS];
     struct access_list list = {0};
-    const char *trace = NULL;
-    bool as_json = false;
-    int option;
+    struct order_options o = {0};
 
     (void)inv;
-    optind = 1;
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-        if (option == 'j')
-            as_json = true;
-        else if (option == 't')
-            trace = optarg;
-        else
-            return err_set(e, STATUS_USAGE, "order: %s '%s' (see dittovm order --help)",
-                           option == ':' ? "a value is missing after" : "unknown option",
-                           argv[optind - 1]);
-    }
-    if (optind != argc - !trace)
+    const int first = options_parse(options, &o, argc, argv, e);
+    if (first < 0)
+        return -1;
+    if (first != argc - !o.trace)
         return err_set(e, STATUS_USAGE,
                        "order: give one recording, or --trace alone (see dittovm "
                        "order --help)");
-    int rc = trace ? read_trace(&list, trace, e) : read_recording(&list, argv[optind], e);
+    int rc = o.trace ? read_trace(&list, o.trace, e) : read_recording(&list, argv[first], e);
     if (rc == 0)
         rc = measure_all(results, &list, e);
-    if (rc == 0 && as_json)
+    if (rc == 0 && o.json)
         show_json(results, &list);
     else if (rc == 0)
         show(results, &list);
@@ -211,6 +199,13 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
 const struct command command_order = {
     .name = "order",
     .summary = "compare logs of the order between vCPUs",
-    .help = help,
+    .usage = "order [--json] REC\norder [--json] --trace FILE",
+    .about =
+        "Compares order logs: what a replay has to know of accesses to shared memory by vCPUs\n"
+        "that ran at the same time, as Ditto, LEAP, JaRec and DejaVu write it, and by levels.\n"
+        "For each: what it is made of, bytes, bytes after zlib, and how long a replay takes that\n"
+        "waits for nothing else, by the time of the slowest vCPU alone: at the recording's pace,\n"
+        "and at an uneven one. Each log is replayed and compared. docs/order.md says more.",
+    .options = options,
     .run = run,
 };

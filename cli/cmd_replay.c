@@ -1,4 +1,3 @@
-#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,113 +32,71 @@ struct replay_options {
 
 #define CHECKPOINT_MEMORY (256ull << 20)
 
-static const char replay_help[] =
-    "usage: dittovm replay [OPTIONS] REC[@SNAPSHOT]\n"
-    "\n"
-    "Runs the recorded machine again, instruction for instruction, and shows what it put out.\n"
-    "Neither its disk image nor anything else is needed. Everything is compared with the "
-    "recording;\n"
-    "exit status 3 and a report mean that the replay diverged. With @SNAPSHOT it begins where "
-    "that\n"
-    "is (see 'dittovm snapshot').\n"
-    "\n"
-    "      --to POINT   stop at sync point POINT (see 'dittovm dump'); with --gdb, begin there\n"
-    "      --clock NAME how forced points are found: auto (default), pmu, landmark or step\n"
-    "      --landings   say what finding the forced points has cost, and note it in REC\n"
-    "      --parallel   have CPUs that ran at the same time (run --smp crew) do so again; a CPU "
-    "waits\n"
-    "                   for others only where it gets memory from them\n"
-    "      --gdb[=WHERE] wait for gdb on this machine's port WHERE (default 1234) or on unix:PATH\n"
-    "      --diverge    let gdb change registers and memory: what follows is played with the "
-    "recorded\n"
-    "                   events until it no longer fits to them; going back undoes it\n"
-    "      --checkpoint-memory SIZE\n"
-    "                   memory for going back, with --gdb (default 256M)\n"
-    "  -q, --quiet      do not show the machine's output\n"
-    "      --json       the summary as JSON on stderr\n";
-
-static const char verify_help[] = "usage: dittovm verify [OPTIONS] REC[@SNAPSHOT]\n"
-                                  "\n"
-                                  "Replays a recording with every check and without showing the "
-                                  "machine's output. Exit status 0:\n"
-                                  "identical; 3: it diverged, and the report says where and what "
-                                  "differs; 65: not a recording, or\n"
-                                  "a damaged one.\n"
-                                  "\n"
-                                  "      --clock NAME how forced points are found: auto "
-                                  "(default), pmu, landmark or step\n"
-                                  "      --landings   say what finding the forced points has "
-                                  "cost, and note it in REC\n"
-                                  "      --parallel   have CPUs that ran at the same time (run "
-                                  "--smp crew) do so again\n"
-                                  "      --json       the result as JSON on stdout\n";
-
-static int parse_one(struct replay_options *o, int option, char **argv, struct err *e)
+static int take_gdb(void *into, const char *value, struct err *e)
 {
-    switch (option) {
-    case 'q':
-        o->quiet = true;
-        return 0;
-    case 'j':
-        o->json = true;
-        return 0;
-    case 'l':
-        o->landings = true;
-        return 0;
-    case 'g':
-        o->gdb = optarg ? optarg : GDB_DEFAULT_PORT;
-        return 0;
-    case 'd':
-        o->diverge = true;
-        return 0;
-    case 'p':
-        o->parallel = true;
-        return 0;
-    case 'm':
-        if (parse_size(optarg, &o->checkpoint_memory) < 0 || o->checkpoint_memory < 16 << 20)
-            return err_set(e, STATUS_USAGE, "--checkpoint-memory takes 16M or more, not '%s'",
-                           optarg);
-        return 0;
-    case 'c':
-        return clock_option(optarg, &o->clock, e);
-    case 't':
-        if (parse_number(optarg, UINT64_MAX - 1, &o->until) < 0)
-            return err_set(e, STATUS_USAGE, "--to takes the number of a sync point, not '%s'",
-                           optarg);
-        return 0;
-    default:
-        return err_set(e, STATUS_USAGE, "%s: %s '%s' (see dittovm %s --help)", argv[0],
-                       option == ':' ? "a value is missing after" : "unknown option",
-                       argv[optind - 1], argv[0]);
-    }
+    (void)e;
+    ((struct replay_options *)into)->gdb = value ? value : GDB_DEFAULT_PORT;
+    return 0;
 }
 
-static int parse(struct replay_options *o, int argc, char **argv, struct err *e)
+static int take_clock(void *into, const char *value, struct err *e)
 {
-    static const struct option options[] = {
-        {"to", required_argument, NULL, 't'},
-        {"quiet", no_argument, NULL, 'q'},
-        {"json", no_argument, NULL, 'j'},
-        {"landings", no_argument, NULL, 'l'},
-        {"clock", required_argument, NULL, 'c'},
-        {"parallel", no_argument, NULL, 'p'},
-        {"gdb", optional_argument, NULL, 'g'},
-        {"diverge", no_argument, NULL, 'd'},
-        {"checkpoint-memory", required_argument, NULL, 'm'},
-        {0},
-    };
-    int option;
+    return clock_option(value, &((struct replay_options *)into)->clock, e);
+}
 
+static const struct option_entry replay_entries[] = {
+    NUMBER_OPTION(OPTION_NUMBER, "to", "POINT", struct replay_options, until, 0, UINT64_MAX - 1,
+                  "the number of a sync point",
+                  "stop at sync point POINT (see 'dittovm dump'); with --gdb, begin there"),
+    CALL_OPTION(0, "clock", "NAME", take_clock,
+                "how forced points are found: auto (default), pmu, landmark or step"),
+    FLAG_OPTION(0, "landings", struct replay_options, landings,
+                "say what finding the forced points has cost, and note it in REC"),
+    FLAG_OPTION(
+        0, "parallel", struct replay_options, parallel,
+        "have CPUs that ran at the same time (run --smp crew) do so again; a CPU waits for others "
+        "only "
+        "where it gets memory from them"),
+    CALL_OPTION(0, "gdb", "[WHERE]", take_gdb,
+                "wait for gdb on this machine's port WHERE (default 1234) or on unix:PATH"),
+    FLAG_OPTION(0, "diverge", struct replay_options, diverge,
+                "let gdb change registers and memory: what follows is played with the recorded "
+                "events until "
+                "it no "
+                "longer fits to them; going back undoes it"),
+    NUMBER_OPTION(OPTION_SIZE, "checkpoint-memory", "SIZE", struct replay_options,
+                  checkpoint_memory, 16 << 20, UINT64_MAX, "16M or more",
+                  "memory for going back, with --gdb (default 256M)"),
+    FLAG_OPTION('q', "quiet", struct replay_options, quiet, "do not show the machine's output"),
+    FLAG_OPTION(0, "json", struct replay_options, json, "the summary as JSON on stderr"),
+    END_OF_OPTIONS,
+};
+
+static const struct option_entry verify_entries[] = {
+    NUMBER_OPTION(OPTION_NUMBER, "to", "POINT", struct replay_options, until, 0, UINT64_MAX - 1,
+                  "the number of a sync point", "stop at sync point POINT (see 'dittovm dump')"),
+    CALL_OPTION(0, "clock", "NAME", take_clock,
+                "how forced points are found: auto (default), pmu, landmark or step"),
+    FLAG_OPTION(0, "landings", struct replay_options, landings,
+                "say what finding the forced points has cost, and note it in REC"),
+    FLAG_OPTION(0, "parallel", struct replay_options, parallel,
+                "have CPUs that ran at the same time (run --smp crew) do so again"),
+    FLAG_OPTION('q', "quiet", struct replay_options, quiet, "no progress on a terminal"),
+    FLAG_OPTION(0, "json", struct replay_options, json, "the result as JSON on stdout"),
+    END_OF_OPTIONS,
+};
+
+static int parse(struct replay_options *o, const struct option_entry *entries, int argc,
+                 char **argv, struct err *e)
+{
     *o = (struct replay_options){.until = UINT64_MAX, .checkpoint_memory = CHECKPOINT_MEMORY};
-    optind = 1;
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":q", options, NULL)) != -1)
-        if (parse_one(o, option, argv, e) < 0)
-            return -1;
-    if (optind != argc - 1)
+    const int first = options_parse(entries, o, argc, argv, e);
+    if (first < 0)
+        return -1;
+    if (first != argc - 1)
         return err_set(e, STATUS_USAGE, "%s: give one recording (see dittovm %s --help)", argv[0],
                        argv[0]);
-    o->recording = argv[optind];
+    o->recording = argv[first];
     return snapshot_place_parse(o->recording, &o->place, e);
 }
 
@@ -214,11 +171,11 @@ static int report(struct player *p, const struct replay_options *o, FILE *out)
 
 /* At the snapshot that was named. Nobody sees what a quiet replay does on its way, so it may also
  * begin at the last one before where it is to stop. */
-static int begin(struct player *p, const struct replay_options *o, struct err *e)
+static int begin(struct player *p, const struct replay_options *o, bool show, struct err *e)
 {
     if (o->place.name[0])
         return playing_begin(p, o->place.name, o->until, e);
-    return o->quiet && o->until != UINT64_MAX ? playing_begin(p, "", o->until, e) : 0;
+    return show && o->quiet && o->until != UINT64_MAX ? playing_begin(p, "", o->until, e) : 0;
 }
 
 static int play(struct recording *recording, const struct replay_options *o, bool show,
@@ -237,19 +194,21 @@ static int play(struct recording *recording, const struct replay_options *o, boo
                        o->place.path);
     }
     p.at_once = o->parallel;
-    if (show) {
+    const bool shows = show && !o->quiet;
+    if (shows) {
         console = console_open(-1, STDOUT_FILENO, e);
         p.console = console_put;
         p.console_opaque = console;
     }
-    int rc = begin(&p, o, e);
+    int rc = begin(&p, o, show, e);
+    /* Where the machine's output does not show how far it is; verify --quiet says nothing. */
     if (rc == 0)
-        rc = playing_run(&p, o->until, !show && !o->json && isatty(STDERR_FILENO), e);
+        rc = playing_run(&p, o->until, show == o->quiet && !o->json && isatty(STDERR_FILENO), e);
     console_close(console);
     if (rc == 0) {
         describe(&p.landings, &p, host_now_ns() - start);
         note_landings(&p, o); /* first: a report sorts them */
-        rc = report(&p, o, show ? stderr : stdout);
+        rc = report(&p, o, shows ? stderr : stdout);
     }
     player_close(&p);
     return rc;
@@ -344,11 +303,9 @@ static int replay_with(const struct invocation *inv, int argc, char **argv, bool
     struct host_needs needs;
     int status;
 
-    if (parse(&o, argc, argv, e) < 0 ||
+    if (parse(&o, show ? replay_entries : verify_entries, argc, argv, e) < 0 ||
         playing_needs(&o.place, o.gdb ? UINT64_MAX : o.until, &needs, e) < 0)
         return -1;
-    if (o.gdb && !show)
-        return err_set(e, STATUS_USAGE, "verify takes no --gdb; dittovm replay does");
     if (o.diverge && !o.gdb)
         return err_set(e, STATUS_USAGE, "--diverge goes with --gdb");
     if (o.parallel && o.gdb)
@@ -356,7 +313,6 @@ static int replay_with(const struct invocation *inv, int argc, char **argv, bool
     if (o.landings && o.place.name[0])
         return err_set(e, STATUS_USAGE, "--landings is of a whole recording; give it without @%s",
                        o.place.name);
-    o.quiet &= show; /* verify begins where it is told to */
     needs.gdb = o.gdb;
     if (o.gdb) { /* checkpoints hold all that the guest changes once, and more in their memory */
         needs.guest_memory += needs.guest_memory + o.checkpoint_memory;
@@ -367,7 +323,7 @@ static int replay_with(const struct invocation *inv, int argc, char **argv, bool
     struct recording *recording = recording_open(o.place.path, e);
     if (!recording)
         return -1;
-    int rc = o.gdb ? debug(recording, &o, e) : play(recording, &o, show && !o.quiet, e);
+    int rc = o.gdb ? debug(recording, &o, e) : play(recording, &o, show, e);
     recording_close(recording);
     return rc;
 }
@@ -385,13 +341,27 @@ static int run_verify(const struct invocation *inv, int argc, char **argv, struc
 const struct command command_replay = {
     .name = "replay",
     .summary = "run a recorded machine again and show what it put out",
-    .help = replay_help,
+    .usage = "replay [OPTIONS] REC[@SNAPSHOT]",
+    .about =
+        "Runs the recorded machine again, instruction for instruction, and shows what it put out.\n"
+        "Neither its disk image nor anything else is needed. Everything is compared with the "
+        "recording;\n"
+        "exit status 3 and a report mean that the replay diverged. With @SNAPSHOT it begins where "
+        "that\n"
+        "is (see 'dittovm snapshot').",
+    .options = replay_entries,
     .run = run_replay,
 };
 
 const struct command command_verify = {
     .name = "verify",
     .summary = "replay a recording with every check; 0 identical, 3 diverged",
-    .help = verify_help,
+    .usage = "verify [OPTIONS] REC[@SNAPSHOT]",
+    .about = "Replays a recording with every check and without showing the machine's output. Exit "
+             "status 0:\n"
+             "identical; 3: it diverged, and the report says where and what differs; 65: not a "
+             "recording, or\n"
+             "a damaged one.",
+    .options = verify_entries,
     .run = run_verify,
 };

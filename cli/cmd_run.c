@@ -294,6 +294,22 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
 const struct command command_run = {
     .name = "run",
     .summary = "run a machine from a disk image or a kernel, and record it with --record",
-    .help = run_help,
+    .usage = "run [OPTIONS] [DISK.img]",
+    .about =
+        "Runs a virtual machine from a raw disk image, or from a kernel. The kernel, its initrd "
+        "and\n"
+        "command line are found inside the image (GRUB, extlinux or boot loader entries, else the\n"
+        "newest /boot/vmlinuz-*). The image is never changed: what the guest writes is kept in "
+        "memory\n"
+        "and gone at the end. On a terminal, Ctrl-A x leaves.\n"
+        "\n"
+        "With --from, the machine is not booted: a recorded one goes on, live, from a place in "
+        "its\n"
+        "recording. It has the recording's memory and its disk as it was there; what its disk held "
+        "at\n"
+        "the beginning is read from the image it was recorded with, which must be as it was. Its "
+        "clock\n"
+        "goes on from the time of that place.",
+    .options = run_entries,
     .run = run,
 };

@@ -1,4 +1,3 @@
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,27 +12,6 @@
 #include "replay/live/shadow.h"
 #include "replay/snapshot_adder.h"
 
-static const char help[] =
-    "usage: dittovm snapshot [OPTIONS] REC\n"
-    "\n"
-    "Replays a recording to a sync point and keeps the machine's state there in the recording, so "
-    "that\n"
-    "dittovm replay REC@NAME begins at it, and dittovm replay --gdb is there in a moment. 'dittovm "
-    "info'\n"
-    "lists the snapshots of a recording.\n"
-    "\n"
-    "      --at POINT   where: the number of a sync point (see 'dittovm dump'; default: the last "
-    "one)\n"
-    "      --every N    at every N sync points, from --at (default: N) to the end\n"
-    "      --name NAME  what it is called (default: 1, 2, ...)\n"
-    "      --disk IMG   the disk image that was recorded with, where it is now. With it, devices "
-    "and "
-    "disk\n"
-    "                   are kept too, and dittovm run --from begins there; without, it replays to "
-    "there\n"
-    "      --clock NAME how forced points are found: auto (default), pmu, landmark or step\n"
-    "  -q, --quiet      say nothing\n";
-
 struct snapshot_options {
     struct snapshot_place place;
     uint64_t at;    /* 0: the last sync point */
@@ -44,68 +22,54 @@ struct snapshot_options {
     bool quiet;
 };
 
-static int parse_one(struct snapshot_options *o, int option, char **argv, struct err *e)
+static int take_name(void *into, const char *value, struct err *e)
 {
-    switch (option) {
-    case 'q':
-        o->quiet = true;
-        return 0;
-    case 'a':
-        if (parse_number(optarg, UINT64_MAX - 1, &o->at) < 0 || !o->at)
-            return err_set(e, STATUS_USAGE,
-                           "--at takes the number of a sync point, from 1 on, not '%s'", optarg);
-        return 0;
-    case 'e':
-        if (parse_number(optarg, UINT64_MAX - 1, &o->every) < 0 || !o->every)
-            return err_set(e, STATUS_USAGE, "--every takes a number of sync points, not '%s'",
-                           optarg);
-        return 0;
-    case 'n':
-        o->name = optarg;
-        if (!snapshot_name_valid(optarg))
-            return err_set(e, STATUS_USAGE,
-                           "--name takes up to %u letters, digits, '.', '_', '+' or '-', not '%s'",
-                           SNAPSHOT_NAME_MAX, optarg);
-        return 0;
-    case 'd':
-        o->disk = optarg;
-        return 0;
-    case 'c':
-        return clock_option(optarg, &o->clock, e);
-    default:
-        return err_set(e, STATUS_USAGE, "snapshot: %s '%s' (see dittovm snapshot --help)",
-                       option == ':' ? "a value is missing after" : "unknown option",
-                       argv[optind - 1]);
-    }
+    ((struct snapshot_options *)into)->name = value;
+    return snapshot_name_valid(value)
+               ? 0
+               : err_set(e, STATUS_USAGE,
+                         "--name takes up to %u letters, digits, '.', '_', '+' or '-', not '%s'",
+                         SNAPSHOT_NAME_MAX, value);
 }
+
+static int take_clock(void *into, const char *value, struct err *e)
+{
+    return clock_option(value, &((struct snapshot_options *)into)->clock, e);
+}
+
+static const struct option_entry options[] = {
+    NUMBER_OPTION(OPTION_NUMBER, "at", "POINT", struct snapshot_options, at, 1, UINT64_MAX - 1,
+                  "the number of a sync point, from 1 on",
+                  "where: the number of a sync point (see 'dittovm dump'; default: the last one)"),
+    NUMBER_OPTION(OPTION_NUMBER, "every", "N", struct snapshot_options, every, 1, UINT64_MAX - 1,
+                  "a number of sync points",
+                  "at every N sync points, from --at (default: N) to the end"),
+    CALL_OPTION(0, "name", "NAME", take_name, "what it is called (default: 1, 2, ...)"),
+    TEXT_OPTION("disk", "IMG", struct snapshot_options, disk,
+                "the disk image that was recorded with, where it is now. With it, devices and disk "
+                "are kept "
+                "too, "
+                "and dittovm run --from begins there; without, it replays to there"),
+    CALL_OPTION(0, "clock", "NAME", take_clock,
+                "how forced points are found: auto (default), pmu, landmark or step"),
+    FLAG_OPTION('q', "quiet", struct snapshot_options, quiet, "say nothing"),
+    END_OF_OPTIONS,
+};
 
 static int parse(struct snapshot_options *o, int argc, char **argv, struct err *e)
 {
-    static const struct option options[] = {
-        {"at", required_argument, NULL, 'a'},
-        {"every", required_argument, NULL, 'e'},
-        {"name", required_argument, NULL, 'n'},
-        {"clock", required_argument, NULL, 'c'},
-        {"disk", required_argument, NULL, 'd'},
-        {"quiet", no_argument, NULL, 'q'},
-        {0},
-    };
-    int option;
-
     *o = (struct snapshot_options){0};
-    optind = 1;
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":q", options, NULL)) != -1)
-        if (parse_one(o, option, argv, e) < 0)
-            return -1;
-    if (optind != argc - 1)
+    const int first = options_parse(options, o, argc, argv, e);
+    if (first < 0)
+        return -1;
+    if (first != argc - 1)
         return err_set(e, STATUS_USAGE,
                        "snapshot: give one recording (see dittovm snapshot --help)");
     if (o->every && o->name)
         return err_set(e, STATUS_USAGE, "--every names its snapshots itself: 1, 2, ...");
     if (!o->at)
         o->at = o->every;
-    return snapshot_place_parse(argv[optind], &o->place, e);
+    return snapshot_place_parse(argv[first], &o->place, e);
 }
 
 /* Choose the place, and refuse what cannot be before a long replay. */
@@ -380,6 +344,12 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
 const struct command command_snapshot = {
     .name = "snapshot",
     .summary = "keep the machine's state at a sync point in its recording",
-    .help = help,
+    .usage = "snapshot [OPTIONS] REC",
+    .about = "Replays a recording to a sync point and keeps the machine's state there in the "
+             "recording, so that\n"
+             "dittovm replay REC@NAME begins at it, and dittovm replay --gdb is there in a moment. "
+             "'dittovm info'\n"
+             "lists the snapshots of a recording.",
+    .options = options,
     .run = run,
 };

@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <getopt.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,18 +8,6 @@
 
 #include "cli/command.h"
 #include "cli/symbol_file.h"
-
-static const char help[] =
-    "usage: dittovm symbols REC > guest.sym\n"
-    "       dittovm symbols --gdb-helper\n"
-    "\n"
-    "Writes the symbols of the guest's kernel to standard output, as an ELF file for gdb:\n"
-    "'gdb guest.sym', or 'symbol-file guest.sym' in gdb. There are functions and variables, but "
-    "no\n"
-    "types: gdb wants casts, as in 'print *(unsigned long *)&jiffies'.\n"
-    "\n"
-    "  --gdb-helper   print the path of the Python file that gives gdb the command 'ditto':\n"
-    "                 gdb -x \"$(dittovm symbols --gdb-helper)\" guest.sym\n";
 
 /* In a source tree beside the executable, installed in the share beside its bin. */
 static int show_helper(const struct invocation *inv, struct err *e)
@@ -74,37 +61,48 @@ static int show_symbols(const char *path, struct err *e)
     return rc;
 }
 
+struct symbols_options {
+    bool helper;
+};
+
+static const struct option_entry options[] = {
+    FLAG_OPTION(
+        0, "gdb-helper", struct symbols_options, helper,
+        "print the path of the Python file that gives gdb the command 'ditto': gdb -x \"$(dittovm "
+        "symbols "
+        "--gdb-helper)\" guest.sym"),
+    END_OF_OPTIONS,
+};
+
 static int run(const struct invocation *inv, int argc, char **argv, struct err *e)
 {
-    static const struct option options[] = {{"gdb-helper", no_argument, NULL, 'g'}, {0}};
-    bool helper = false;
-    int option;
+    struct symbols_options o = {false};
 
-    optind = 1;
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-        if (option != 'g')
-            return err_set(e, STATUS_USAGE,
-                           "symbols: unknown option '%s' (see dittovm symbols --help)",
-                           argv[optind - 1]);
-        helper = true;
-    }
-    if (optind != argc - !helper)
+    const int first = options_parse(options, &o, argc, argv, e);
+    if (first < 0)
+        return -1;
+    if (first != argc - !o.helper)
         return err_set(e, STATUS_USAGE, "symbols: give %s (see dittovm symbols --help)",
-                       helper ? "--gdb-helper alone" : "one recording");
-    if (helper)
+                       o.helper ? "--gdb-helper alone" : "one recording");
+    if (o.helper)
         return show_helper(inv, e);
     if (isatty(STDOUT_FILENO))
         return err_set(e, STATUS_USAGE,
                        "symbols: this is a file for gdb, not for a terminal; use: dittovm symbols "
                        "%s > guest.sym",
-                       argv[optind]);
-    return show_symbols(argv[optind], e);
+                       argv[first]);
+    return show_symbols(argv[first], e);
 }
 
 const struct command command_symbols = {
     .name = "symbols",
     .summary = "write the guest kernel's symbols as a file for gdb",
-    .help = help,
+    .usage = "symbols REC > guest.sym\nsymbols --gdb-helper",
+    .about =
+        "Writes the symbols of the guest's kernel to standard output, as an ELF file for gdb:\n"
+        "'gdb guest.sym', or 'symbol-file guest.sym' in gdb. There are functions and variables, "
+        "but no\n"
+        "types: gdb wants casts, as in 'print *(unsigned long *)&jiffies'.",
+    .options = options,
     .run = run,
 };

@@ -17,6 +17,6 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
 const struct command command_version = {
     .name = "version",
     .summary = "show the version of dittovm and of its recordings",
-    .help = "usage: dittovm version\n",
+    .usage = "version",
     .run = run,
 };

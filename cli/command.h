@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 
+#include "cli/options.h"
 #include "base/err.h"
 #include "host/host.h"
 
@@ -12,8 +13,10 @@
  */
 struct command {
     const char *name;
-    const char *summary; /* one line for the list of commands */
-    const char *help;    /* the whole text of `dittovm NAME --help` */
+    const char *summary;                /* one line for the list of commands */
+    const char *usage;                  /* its forms, without "usage: ", a line each */
+    const char *about;                  /* what help says of it; NULL: nothing */
+    const struct option_entry *options; /* NULL: none */
     /* argv[0] is the command's name. Returns the exit status; on an error *e is set and shown. */
     int (*run)(const struct invocation *inv, int argc, char **argv, struct err *e);
 };

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/help.h"
 
 static const struct command *const commands[] = {
     &command_run,      &command_replay,  &command_verify, &command_info,   &command_dump,
@@ -70,7 +71,7 @@ bool command_wants_help(const struct command *command, int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            fputs(command->help, stdout);
+            help_print(command, stdout);
             return true;
         }
     }
@@ -93,6 +94,10 @@ static int dispatch(int argc, char **argv, struct err *e)
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         usage(stdout);
+        return STATUS_OK;
+    }
+    if (!strcmp(argv[1], "--man")) {
+        help_print_manual(commands, COMMANDS, stdout);
         return STATUS_OK;
     }
     const char *name = strcmp(argv[1], "--version") ? argv[1] : "version";

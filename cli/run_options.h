@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cli/options.h"
 #include "base/err.h"
 #include "recording/snapshot_list.h"
 #include "vmm/points/clock.h"
@@ -28,7 +29,7 @@ struct run_options {
     const char *cpu_executes; /* doctor_hidden_instructions(), of one that is recorded; or NULL */
 };
 
-extern const char run_help[];
+extern const struct option_entry run_entries[];
 int run_options_parse(struct run_options *o, int argc, char **argv, struct err *e);
 
 #endif

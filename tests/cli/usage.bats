@@ -14,6 +14,14 @@ load helper
     done
 }
 
+@test "the manual page is what --help says" {
+    ditto 0 --man
+    [ "$output" = "$(<"$tree/docs/dittovm.1")" ] || {
+        echo "make docs/dittovm.1"
+        false
+    }
+}
+
 @test "version" {
     ditto 0 version
     [[ $output =~ ^dittovm\ [0-9.]+\ \(recording\ format\ [0-9]+\)$ ]]
