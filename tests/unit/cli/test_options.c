@@ -104,13 +104,14 @@ static void prints_help(void **state)
     (void)state;
     options_print(long_ones, out);
     fclose(out);
-    assert_string_equal(
-        text,
-        "  -l, --loud             be heard\n"
-        "      --a-very-long-number NUMBER\n"
-        "                         a text of such a length that it does not fit into one line of\n"
-        "                         help, and goes on in the next one\n"
-        "      --where[=PLACE]    a place\n");
+    static const char expected[] = "  -l, --loud             be heard\n"
+                                   "      --a-very-long-number NUMBER\n"
+                                   "                         a text of such a length that it does "
+                                   "not fit into one line of help, "
+                                   "and\n"
+                                   "                         goes on in the next one\n"
+                                   "      --where[=PLACE]    a place\n";
+    assert_string_equal(text, expected);
     free(text);
 }
 
