@@ -39,17 +39,12 @@ static int take_gdb(void *into, const char *value, struct err *e)
     return 0;
 }
 
-static int take_clock(void *into, const char *value, struct err *e)
-{
-    return clock_option(value, &((struct replay_options *)into)->clock, e);
-}
-
 static const struct option_entry replay_entries[] = {
     NUMBER_OPTION(OPTION_NUMBER, "to", "POINT", struct replay_options, until, 0, UINT64_MAX - 1,
                   "the number of a sync point",
                   "stop at sync point POINT (see 'dittovm dump'); with --gdb, begin there"),
-    CALL_OPTION(0, "clock", "NAME", take_clock,
-                "how forced points are found: auto (default), pmu, landmark or step"),
+    CLOCK_OPTION(struct replay_options,
+                 "how forced points are found: auto (default), pmu, landmark or step"),
     FLAG_OPTION(0, "landings", struct replay_options, landings,
                 "say what finding the forced points has cost, and note it in REC"),
     FLAG_OPTION(
@@ -75,8 +70,8 @@ static const struct option_entry replay_entries[] = {
 static const struct option_entry verify_entries[] = {
     NUMBER_OPTION(OPTION_NUMBER, "to", "POINT", struct replay_options, until, 0, UINT64_MAX - 1,
                   "the number of a sync point", "stop at sync point POINT (see 'dittovm dump')"),
-    CALL_OPTION(0, "clock", "NAME", take_clock,
-                "how forced points are found: auto (default), pmu, landmark or step"),
+    CLOCK_OPTION(struct replay_options,
+                 "how forced points are found: auto (default), pmu, landmark or step"),
     FLAG_OPTION(0, "landings", struct replay_options, landings,
                 "say what finding the forced points has cost, and note it in REC"),
     FLAG_OPTION(0, "parallel", struct replay_options, parallel,

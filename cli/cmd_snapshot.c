@@ -32,11 +32,6 @@ static int take_name(void *into, const char *value, struct err *e)
                          SNAPSHOT_NAME_MAX, value);
 }
 
-static int take_clock(void *into, const char *value, struct err *e)
-{
-    return clock_option(value, &((struct snapshot_options *)into)->clock, e);
-}
-
 static const struct option_entry options[] = {
     NUMBER_OPTION(OPTION_NUMBER, "at", "POINT", struct snapshot_options, at, 1, UINT64_MAX - 1,
                   "the number of a sync point, from 1 on",
@@ -50,8 +45,8 @@ static const struct option_entry options[] = {
                 "are kept "
                 "too, "
                 "and dittovm run --from begins there; without, it replays to there"),
-    CALL_OPTION(0, "clock", "NAME", take_clock,
-                "how forced points are found: auto (default), pmu, landmark or step"),
+    CLOCK_OPTION(struct snapshot_options,
+                 "how forced points are found: auto (default), pmu, landmark or step"),
     FLAG_OPTION('q', "quiet", struct snapshot_options, quiet, "say nothing"),
     END_OF_OPTIONS,
 };

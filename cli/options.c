@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "vmm/points/clock.h"
 
 #define OPTIONS_MAX 32
 #define LONG_ONLY   256 /* what getopt_long() returns for the first without a letter */
@@ -46,6 +47,8 @@ static int take(const struct option_entry *o, void *into, const char *value, str
             return refuse(o, value, e);
         *(uint64_t *)member = number;
         return 0;
+    case OPTION_CLOCK:
+        return clock_option(value, member, e);
     case OPTION_CALL:
         return o->call(into, value, e);
     case OPTION_END:

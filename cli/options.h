@@ -17,6 +17,7 @@ enum option_kind {
     OPTION_TEXT,   /* a const char *, into argv */
     OPTION_NUMBER, /* a uint64_t, least to most */
     OPTION_SIZE,   /* the same in bytes, with K, M or G */
+    OPTION_CLOCK,  /* a const struct clock_ops * (vmm/points/clock.h) */
     OPTION_CALL,   /* call() */
 };
 
@@ -47,6 +48,11 @@ struct option_entry {
     {                                                                                              \
         .kind = kind_, .name = name_, .value = value_, .help = help_,                              \
         .member = offsetof(type_, member_), .least = least_, .most = most_, .takes = takes_        \
+    }
+#define CLOCK_OPTION(type_, help_)                                                                 \
+    {                                                                                              \
+        .kind = OPTION_CLOCK, .name = "clock", .value = "NAME", .help = help_,                     \
+        .member = offsetof(type_, clock)                                                           \
     }
 #define CALL_OPTION(letter_, name_, value_, call_, help_)                                          \
     {                                                                                              \

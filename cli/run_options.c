@@ -51,11 +51,6 @@ static int take_smp(void *into, const char *value, struct err *e)
     return 0;
 }
 
-static int take_clock(void *into, const char *value, struct err *e)
-{
-    return clock_option(value, &((struct run_options *)into)->clock, e);
-}
-
 #define FLAG(letter, name, member, help) FLAG_OPTION(letter, name, struct run_options, member, help)
 #define TEXT(name, value, member, help)  TEXT_OPTION(name, value, struct run_options, member, help)
 #define NUMBER(name, value, member, least, most, takes, help)                                      \
@@ -97,8 +92,8 @@ const struct option_entry run_entries[] = {
            "with several CPUs, random turns, so that races show sooner; with --smp crew, how long "
            "a CPU "
            "keeps the pages that others want"),
-    CALL_OPTION(0, "clock", "NAME", take_clock,
-                "how instructions are found again: auto (default), pmu, landmark or step"),
+    CLOCK_OPTION(struct run_options,
+                 "how instructions are found again: auto (default), pmu, landmark or step"),
     NUMBER("grace", "MS", grace_ms, 0, 10000, "0 to 10000 ms",
            "how long an interrupt waits for an exit of the guest's own before the guest is stopped "
            "for "
