@@ -5,14 +5,8 @@
 #include "vmm/machine/schedule.h"
 #include "vmm/points/entry_count.h"
 
-/* How long kernel code is let run on to a function's return: at first, and once an interrupt has
- * waited for PATIENCE_NS (a long loop, as when Linux patches itself: any place within is passed too
- * often). */
-#define WAIT_NS      8000000ull
-#define PATIENCE_NS  100000000ull
-#define LONG_WAIT_NS 500000000ull
-/* When it is looked for the first time whether kernel code that works is in a loop that waits; and
- * how much longer than a look it runs in between. */
+/* When it is looked for the first time whether kernel code is in a loop that waits, before there is
+ * user space; and how much longer than a look it runs in between. */
 #define LOOP_NS    30000000ull
 #define LOOP_SHARE 8
 /* How long what waits for the CPU waits for a sync point before it is to stop where it enters its
@@ -82,7 +76,6 @@ static int force_point(struct machine *m, bool only_waiting, struct err *e)
     const bool looks_for_loop = waited >= LOOP_NS && now >= m->loop_look_ns;
 
     m->stats.forced_tries++;
-    m->clock_host.wait_ns = waited >= PATIENCE_NS ? LONG_WAIT_NS : WAIT_NS;
     m->clock_host.reason = stop_reason(m, only_waiting, now);
     m->clock_host.effort = waited >= (patches ? HURRY_PATCHING_NS : HURRY_NS) ? CLOCK_ANY_PLACE
                            : looks_for_loop                                   ? CLOCK_WAITING_LOOP

@@ -20,6 +20,18 @@ int clock_option(const char *text, const struct clock_ops **ops, struct err *e)
     return err_set(e, STATUS_USAGE, "--clock takes auto, pmu, landmark or step, not '%s'", text);
 }
 
+bool code_is_stable(const struct stable_code *stable, uint64_t va, uint64_t gpa,
+                    const uint8_t *code, uint64_t len)
+{
+    for (unsigned i = 0; i < stable->count; i++) {
+        uint64_t offset = gpa - stable->range[i].gpa;
+        if (gpa >= stable->range[i].gpa && offset + len <= stable->range[i].len &&
+            va - stable->range[i].va == offset)
+            return !memcmp(stable->range[i].bytes + offset, code, len);
+    }
+    return true;
+}
+
 static int open_one(struct clock *c, const struct clock_ops *ops, struct vcpu *vcpu,
                     const struct gp_hook *hook, struct err *e)
 {

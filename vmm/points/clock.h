@@ -49,6 +49,11 @@ struct stable_code {
     unsigned count;
 };
 
+/* Whether code (at va, which is mapped to gpa) was there at the last sync point already, as far as
+ * can be told. */
+bool code_is_stable(const struct stable_code *stable, uint64_t va, uint64_t gpa,
+                    const uint8_t *code, uint64_t len);
+
 /* What a landing looked at from outside the guest. */
 struct landing_passes {
     uint64_t differed[FINGERPRINT_PARTS]; /* by what differed first */
@@ -89,7 +94,6 @@ struct clock_host {
     /* Of this stop: */
     enum clock_reason reason;
     enum clock_effort effort;
-    uint64_t wait_ns; /* how long working kernel code may be let run on to a rare place */
 };
 
 /* Whether a forced point may be where the vCPU stands, by what it waits for. */

@@ -14,7 +14,7 @@
 #include "vmm/points/entry_count.h"
 #include "vmm/points/fingerprint.h"
 #include "vmm/points/repeat.h"
-#include "vmm/points/return_site.h"
+#include "vmm/points/run_to.h"
 #include "vmm/points/same_passes.h"
 #include "vmm/points/site.h"
 #include "vmm/points/written.h"
@@ -154,8 +154,7 @@ static enum clock_choice choose_near(struct clock *c, const struct clock_host *h
                 return CLOCK_LATER;
             const enum clock_choice behind =
                 by_steps ? finish_repeat(c, &insn, exit, e)
-                         : return_site_run_to(vcpu, host, insn.va + insn.info.length, RUN_TO_NS,
-                                              exit, e);
+                         : run_to(vcpu, host, insn.va + insn.info.length, RUN_TO_NS, exit, e);
             if (behind != CLOCK_CHOSEN)
                 return behind;
             continue;
@@ -258,12 +257,13 @@ static enum clock_choice look_whether_it_waits(struct clock *c, const struct clo
 }
 
 /* Let code run on a moment, and see what it does to the memory that it points to. CLOCK_CHOSEN: it
- * stands where a point may be chosen now: where CPUs take turns, in user code. */
+ * stands where a point may be chosen now: where CPUs take turns, at the same CPL. */
 static enum clock_choice watch(struct clock *c, const struct clock_host *host,
                                struct pointed_words *pointed, struct vcpu_exit *exit, struct err *e)
 {
     uint64_t changed[LANDMARK_PROBES];
     struct vcpu *vcpu = c->vcpu;
+    const unsigned cpl = vcpu_cpl(vcpu);
 
     fingerprint_look(vcpu, pointed);
     written_look(vcpu->vm);
@@ -271,7 +271,7 @@ static enum clock_choice watch(struct clock *c, const struct clock_host *host,
         const enum clock_choice choice = run_a_moment(c, host, ns, exit, e);
         if (choice != CLOCK_CHOSEN)
             return choice;
-        if (vcpu_cpl(vcpu) != 3 && !host->concurrent)
+        if (vcpu_cpl(vcpu) != cpl && !host->concurrent)
             return CLOCK_LATER;
         if (fingerprint_changed(vcpu, pointed, changed))
             break;
@@ -407,47 +407,34 @@ static enum clock_choice choose_concurrently(struct clock *c, const struct clock
     return choose_in_loop(c, host, false, &nothing, landmark, exit, e);
 }
 
-/* Where a function of the kernel that is called rarely returns to, if one returns soon. What it
- * changes until then tells its passes apart inside the guest. */
-static enum clock_choice choose_return_site(struct clock *c, const struct clock_host *host,
-                                            const struct pointed_words *pointed,
+/* Kernel code that works, and is in no small loop that could wait: what it changed while it was
+ * watched tells passes of the place apart inside the guest. */
+static enum clock_choice choose_in_work(struct clock *c, const struct clock_host *host,
+                                        const struct pointed_words *pointed,
+                                        struct landmark *landmark, struct vcpu_exit *exit,
+                                        struct err *e)
+{
+    const enum clock_choice choice = choose_near(c, host, landmark, exit, e);
+
+    if (choice == CLOCK_CHOSEN)
+        probe_changed(c, pointed, landmark);
+    return choice;
+}
+
+/* Kernel code that is stopped only if it waits: by a CPU whose turn it is, or before there is user
+ * space, when it may call schedule() until another CPU is up. */
+static enum clock_choice choose_if_it_waits(struct clock *c, const struct clock_host *host,
                                             struct landmark *landmark, struct vcpu_exit *exit,
                                             struct err *e)
 {
-    struct vcpu *vcpu = c->vcpu;
-
-    written_look(vcpu->vm);
-    for (unsigned skip = 2; vcpu_cpl(vcpu) == 0; skip = 0) {
-        const enum clock_choice choice = return_site_run(vcpu, host, skip, exit, e);
-        if (has_ended(choice))
-            return choice;
-        if (choice == CLOCK_CHOSEN && take(vcpu, host, SITE_GOOD, landmark)) {
-            probe_changed(c, pointed, landmark);
-            return CLOCK_CHOSEN;
-        }
-        if (skip == 0)
-            break;
-    }
-    return CLOCK_LATER;
-}
-
-static enum clock_choice choose_in_kernel(struct clock *c, const struct clock_host *host,
-                                          const struct pointed_words *pointed,
-                                          struct landmark *landmark, struct vcpu_exit *exit,
-                                          struct err *e)
-{
+    const struct pointed_words nothing = {.count = 0};
     const enum clock_choice waits = look_whether_it_waits(c, host, exit, e);
 
     if (waits == CLOCK_CHOSEN)
-        return choose_in_loop(c, host, false, pointed, landmark, exit, e);
-    if (has_ended(waits) || host->reason == CLOCK_IF_WAITING)
+        return choose_in_loop(c, host, false, &nothing, landmark, exit, e);
+    if (has_ended(waits) || host->reason == CLOCK_IF_WAITING || host->effort < CLOCK_WAITING_LOOP)
         return waits;
-    if (!clock_patches_itself(c->vcpu, host->hook))
-        return choose_return_site(c, host, pointed, landmark, exit, e);
-    /* It may call schedule() until another CPU is up. */
-    return host->effort >= CLOCK_WAITING_LOOP
-               ? choose_in_loop(c, host, true, pointed, landmark, exit, e)
-               : CLOCK_LATER;
+    return choose_in_loop(c, host, true, &nothing, landmark, exit, e);
 }
 
 static enum clock_choice choose_place(struct clock *c, const struct clock_host *host,
@@ -456,7 +443,9 @@ static enum clock_choice choose_place(struct clock *c, const struct clock_host *
 {
     const bool if_waiting = host->reason == CLOCK_IF_WAITING;
     struct vcpu *vcpu = c->vcpu;
+    const bool patches = clock_patches_itself(vcpu, host->hook);
     struct pointed_words pointed = {.count = 0};
+    struct small_loop loop;
 
     written_look_away(vcpu->vm);
     if (if_waiting && !near_pause(vcpu))
@@ -464,16 +453,19 @@ static enum clock_choice choose_place(struct clock *c, const struct clock_host *
     if (host->concurrent)
         return choose_concurrently(c, host, landmark, exit, e);
     /* Code that steps itself would be in its kernel behind the moment, nearly always. */
-    if (host->watches && vcpu_cpl(vcpu) == 3 && !(vcpu->regs->rflags & RFLAGS_TF)) {
+    if (host->watches && !patches && !(vcpu->regs->rflags & RFLAGS_TF)) {
         const enum clock_choice choice = watch(c, host, &pointed, exit, e);
         if (has_ended(choice))
             return choice;
         if (if_waiting && !near_pause(vcpu))
             return CLOCK_LATER;
     }
-    if (vcpu_cpl(vcpu) == 3 || host->effort == CLOCK_ANY_PLACE)
-        return choose_in_loop(c, host, false, &pointed, landmark, exit, e);
-    return choose_in_kernel(c, host, &pointed, landmark, exit, e);
+    if (vcpu_cpl(vcpu) == 0 && host->effort < CLOCK_ANY_PLACE && (if_waiting || patches))
+        return choose_if_it_waits(c, host, landmark, exit, e);
+    if (vcpu_cpl(vcpu) == 0 && !patches && !near_pause(vcpu) &&
+        !fingerprint_loop(vcpu, vcpu->regs->rip, &loop))
+        return choose_in_work(c, host, &pointed, landmark, exit, e);
+    return choose_in_loop(c, host, false, &pointed, landmark, exit, e);
 }
 
 static enum clock_choice choose(struct clock *c, const struct clock_host *host,

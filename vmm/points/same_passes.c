@@ -6,7 +6,7 @@
 #include "mmu/insn.h"
 #include "mmu/walk.h"
 #include "vmm/points/gphook.h"
-#include "vmm/points/return_site.h"
+#include "vmm/points/run_to.h"
 #include "vmm/points/stepper.h"
 
 /* A next pass that takes longer is not waited for: a loop so slow is passed a few times only, and
@@ -210,7 +210,7 @@ static enum clock_choice run_to_next(struct vcpu *vcpu, const struct clock_host 
 
     for (unsigned i = 0; i < WAITS_MAX; i++) {
         const uint64_t began = host_now_ns();
-        choice = return_site_run_to(vcpu, host, l->regs[REGISTER_RIP], NEXT_PASS_NS, exit, e);
+        choice = run_to(vcpu, host, l->regs[REGISTER_RIP], NEXT_PASS_NS, exit, e);
         const uint64_t waited = host_now_ns() - began;
         if (choice != CLOCK_LATER || (waited >= NEXT_PASS_NS && waited < 2 * NEXT_PASS_NS))
             break;

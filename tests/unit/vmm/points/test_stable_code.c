@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "vmm/points/return_site.h"
+#include "vmm/points/clock.h"
 
 #define VA  0xffffffff81000000ull
 #define GPA 0x1000000ull
