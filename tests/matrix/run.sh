@@ -141,7 +141,7 @@ report() {
         echo "$name: $outcome"
         head -n 200 verify.err run.err 2>/dev/null
         echo '--- console'
-        tail -n 60 run.text
+        cat run.text
     } >"$MATRIX/reports/$name" 2>&1
     keep_failed run.ditto "matrix-$name"
     echo "#   messages: $MATRIX/reports/$name"
