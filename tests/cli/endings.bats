@@ -1,7 +1,8 @@
 # Recorders that do not reach the end of their machine.
 load helper
 
-KILLS=${KILLS:-10}
+KILLS=${KILLS:-${LONG:+10}}
+KILLS=${KILLS:-5}
 
 # record ARGUMENT...: starts a recording in the background, as $pid.
 record() {
@@ -57,14 +58,14 @@ has_recorded() {
 }
 
 @test "Ctrl-A x ends a run with a complete recording" {
-    # Without a script the image starts a shell; script(1) gives dittovm a terminal.
+    # At a shell; script(1) gives dittovm a terminal.
+    booted
     mkfifo keys
-    bounded 300 script -qfec "$DITTO run -o cut.ditto $IMAGE" typescript <keys >/dev/null 3>&- &
+    bounded 300 script -qfec "$DITTO run -o cut.ditto --from $booted" typescript <keys >/dev/null 3>&- &
     pid=$!
     exec 4>keys
-    wait_until 180 grep -q "/root # " typescript
     printf 'echo typed $((6 * 7))\n' >&4
-    wait_until 60 grep -q "typed 42" typescript
+    wait_until 120 grep -q "typed 42" typescript
     printf '\001x' >&4
     exec 4>&-
     status=0

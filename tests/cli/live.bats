@@ -68,6 +68,7 @@ END
 }
 
 @test "a machine goes on from anywhere: its files, its processes" {
+    long
     ditto_to 300 soak.out soak.err run --quiet -o soak.ditto --checkpoint-every 2 \
         --append 'ditto.script=soak ditto.n=1' "$IMAGE"
     ditto 0 info soak.ditto
@@ -106,12 +107,12 @@ shows() {
 }
 
 @test "one that was stopped goes on where it was: disk, console, time; its image is needed" {
+    booted
     cp --sparse=always "$IMAGE" disk.img
     sha256sum disk.img >before
-    at_the_keys first.out -o first.ditto disk.img
-    shows 120 first.out '/root # '
+    at_the_keys first.out --from "$booted" -o first.ditto --disk disk.img
     echo 'head -c 300000 /dev/urandom >/var/tmp/f; sync; md5sum /var/tmp/f >/sum; echo at $(date +%s) x=$((x=40))' >&4
-    shows 60 first.out '^at [0-9]'
+    shows 120 first.out '^at [0-9]'
     kill -TERM $pid
     wait $pid
     exec 4>&-
@@ -127,7 +128,7 @@ shows() {
     rm changed.img
 
     at_the_keys second.out --from first.ditto --disk moved.img -o second.ditto
-    shows 120 second.out '^at [0-9]'
+    shows 300 second.out '^at [0-9]'
     echo 'echo 3 >/proc/sys/vm/drop_caches; md5sum -c /sum; echo then $(date +%s) $((x + 2)); exit' >&4
     exec 4>&-
     wait $pid

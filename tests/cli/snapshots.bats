@@ -103,9 +103,9 @@ from_snapshot() {
 
 @test "snapshots of Linux share their pages" {
     need_recording
-    cp "$SHARED/recorded/hello.ditto" h.ditto
-    digest=$(json_field digest "$SHARED/run.err")
-    at=$(($(json_field syncs "$SHARED/run.err") * 3 / 4))
+    cp "$HELLO/recorded/hello.ditto" h.ditto
+    digest=$(json_field digest "$HELLO/run.err")
+    at=$(($(json_field syncs "$HELLO/run.err") * 3 / 4))
     size=$(stat -c %s h.ditto)
     ditto 0 snapshot --quiet --at $at h.ditto
     first=$(($(stat -c %s h.ditto) - size))
@@ -115,7 +115,7 @@ from_snapshot() {
     [ $second -lt $((first / 4)) ]
     from_snapshot h.ditto@later "$digest"
     [ -s replay.out ]
-    is_tail replay.out "$SHARED/run.out"
+    is_tail replay.out "$HELLO/run.out"
     # Nobody looks: it begins at the last snapshot before, without being told to.
     ditto 0 replay --quiet --json --to $((at + 600)) h.ditto
     [[ $output == *"\"from\": $((at + 500)),"*'"syncs": 100}' ]]

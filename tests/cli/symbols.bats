@@ -22,7 +22,7 @@ shows() {
 
 @test "gdb knows the functions and variables of a recording's kernel" {
     need_recording
-    "$DITTO" symbols "$SHARED/recorded/hello.ditto" >guest.sym
+    "$DITTO" symbols "$HELLO/recorded/hello.ditto" >guest.sym
     debugger -ex 'info symbol 0xffffffff81000123' -ex 'break do_sys_openat2' \
         -ex 'print &jiffies_64' -ex 'info address init_task' -ex 'info symbol &jiffies_64' \
         -ex 'watch *(unsigned long *)&jiffies' -ex 'print (long)&current_task < 0x100000' \
@@ -55,7 +55,7 @@ shows() {
 
 @test "symbols: a full disk, a terminal" {
     need_recording
-    run bounded 60 bash -c '"$0" symbols "$1" >/dev/full' "$DITTO" "$SHARED/recorded/hello.ditto"
+    run bounded 60 bash -c '"$0" symbols "$1" >/dev/full' "$DITTO" "$HELLO/recorded/hello.ditto"
     [ "$status" = 1 ]
     [[ $output == 'dittovm: cannot write the symbols: No space left on device' ]]
     run bounded 60 script -qec "'$DITTO' symbols '$SHARED/small.ditto'" /dev/null
@@ -97,7 +97,7 @@ EOT
 @test "ditto task, a breakpoint and a watchpoint in the real kernel" {
     need_recording
     real=$(command -v qemu-system-x86_64) || skip 'no qemu-system-x86_64'
-    "$DITTO" symbols "$SHARED/recorded/hello.ditto" >guest.sym
+    "$DITTO" symbols "$HELLO/recorded/hello.ditto" >guest.sym
     image_file '^vmlinuz-' vmlinuz && image_file '^initrd' initrd
     cp --sparse=always "$IMAGE" disk.img
     "$real" -accel tcg -m 256 -nodefaults -display none -serial file:serial -no-reboot -S \

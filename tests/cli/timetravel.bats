@@ -22,7 +22,7 @@ travel() {
 
 @test "the same in Linux, and to its end afterwards" {
     need_recording
-    travel "$SHARED/recorded/hello.ditto" 2 2 100 32
+    travel "$HELLO/recorded/hello.ditto" 2 2 100 32
     [ "$(grep -c '^ok' travel.out)" -ge 6 ]
 }
 
@@ -41,8 +41,8 @@ debug() {
 
 @test "gdb goes through a recording of Linux forwards and backwards" {
     need_recording
-    "$DITTO" symbols "$SHARED/recorded/hello.ditto" >guest.sym
-    serve "$SHARED/recorded/hello.ditto"
+    "$DITTO" symbols "$HELLO/recorded/hello.ditto" >guest.sym
+    serve "$HELLO/recorded/hello.ditto"
     debug 'monitor when' 'break do_sys_openat2' continue 'monitor checkpoint' 'p $rsp' continue \
         'monitor when' reverse-continue 'p $rsp' reverse-stepi 'x/i $pc' stepi 'monitor when' \
         'delete' reverse-continue 'monitor when' 'monitor seek @1' 'info threads' continue kill
@@ -144,8 +144,8 @@ debug() {
 
 @test "watched memory in Linux stops behind each change, and before it on the way back" {
     need_recording
-    "$DITTO" symbols "$SHARED/recorded/hello.ditto" >guest.sym
-    serve "$SHARED/recorded/hello.ditto"
+    "$DITTO" symbols "$HELLO/recorded/hello.ditto" >guest.sym
+    serve "$HELLO/recorded/hello.ditto"
     debug 'monitor seek 20000' 'watch *(unsigned long *)&jiffies' continue continue 'x/i $pc' \
         reverse-continue reverse-continue 'x/i $pc' delete continue kill
     [ "$status" = 0 ]

@@ -39,8 +39,12 @@ check() {
     seconds=$(setting "$name" timeout 300)
     clocks=$(setting "$name" clocks '')
     read -ra what <<<"$(setting "$name" args '')"
+    : >keys
     if [ -n "$file" ]; then
         what+=(--memory 32M --append "$(setting "$name" append '')" --kernel "$BUILD/guests/$file.elf")
+    elif [ "$(setting "$name" from '')" = prompt ]; then
+        typed "$script" "$(setting "$name" n '')" >keys
+        what+=(--from "$booted")
     else
         file=$(setting "$name" image '')
         # The vsyscall page is for old programs only; Debian's kernels have none unless they are told.
@@ -48,7 +52,7 @@ check() {
             "${file:+$BUILD/guest/}${file:-$IMAGE}")
     fi
     rm -f run.* replay.*
-    ditto_bounded "$seconds" run.out run.err run --json -o run.ditto "${what[@]}"
+    DITTO_IN=$PWD/keys ditto_bounded "$seconds" run.out run.err run --json -o run.ditto "${what[@]}"
     recorded=$?
     replayed=-
     if [ $recorded = 0 ]; then
@@ -79,6 +83,7 @@ run=() skipped=()
 echo "1..$#"
 for name; do
     skip=$(setting "$name" skip '')
+    [ -n "${LONG:-}" ] || [ -z "$(setting "$name" long '')" ] || skip='takes minutes: make check-all'
     if [ $named = 0 ] && [ -n "$skip" ]; then
         skipped+=("$name # SKIP $skip")
     elif [ -n "$(setting "$name" file '')$(setting "$name" script '')" ]; then
@@ -89,6 +94,9 @@ for name; do
     fi
 done
 ditto_start
+for name in "${run[@]}"; do
+    [ -n "${booted:-}" ] || [ "$(setting "$name" from '')" != prompt ] || booted
+done
 number=0
 for name in "${run[@]}"; do
     number=$((number + 1))

@@ -39,15 +39,15 @@ ditto_stop() {
 }
 
 # ditto_bounded SECONDS OUT ERR ARGUMENT...: dittovm, with its output in two files; 124 when it takes longer
-# and was killed. SECONDS may be a fraction. Without a server that is `bounded`.
+# and was killed. SECONDS may be a fraction. Its stdin is $DITTO_IN, or empty. Without a server that is `bounded`.
 ditto_bounded() {
     local seconds=$1 out=$2 err=$3 part status=
     shift 3
     if [ -z "${DITTO_SERVER:-}" ]; then
-        bounded "$seconds" "$DITTO" "$@" >"$out" 2>"$err" </dev/null
+        bounded "$seconds" "$DITTO" "$@" >"$out" 2>"$err" <"${DITTO_IN:-/dev/null}"
         return
     fi
-    printf '%s\0' $(($# + 4)) "$seconds" "$PWD" "$out" "$err" "$@" >"$DITTO_SERVER/requests"
+    printf '%s\0' $(($# + 5)) "$seconds" "$PWD" "${DITTO_IN:-/dev/null}" "$out" "$err" "$@" >"$DITTO_SERVER/requests"
     until read -t 10 -r part <"$DITTO_SERVER/answers"; do
         status+=$part
         kill -0 "$(<"$DITTO_SERVER/pid")" 2>/dev/null || {
@@ -57,6 +57,52 @@ ditto_bounded() {
         }
     done
     return "$status$part"
+}
+
+# snapshots_of RECORDING: the names of those with which a machine goes live.
+snapshots_of() {
+    "$DITTO" info "$1" 2>/dev/null | awk '/^  snapshots / { found = 1; next } found && $NF == "yes" { print $1 }'
+}
+
+# booted: sets $booted to a place where the small image's shell waits for its first line: a recording's snapshot.
+# It is recorded once for all suites and each new dittovm. To the machine that goes on there, $DITTO_IN is typed.
+booted() {
+    local file=$BUILD/tests/booted.ditto lock work before machine left=3000
+    mkdir -p "$BUILD/tests"
+    exec {lock}>"$file.lock"
+    flock $lock
+    if [ ! "$file" -nt "$DITTO" ] || [ ! "$file" -nt "$IMAGE" ]; then
+        work=$(mktemp -d "$BUILD/tests/booting-XXXXXX") || return 1
+        mkfifo "$work/keys"
+        DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} "$DITTO" run --quiet -o "$work/booted.ditto" --checkpoint-every 5 \
+            --append vsyscall=xonly "$IMAGE" <"$work/keys" >"$work/out" 2>"$work/err" 3>&- {lock}>&- &
+        machine=$!
+        exec {keys}>"$work/keys"
+        until grep -aq '/root # ' "$work/out" || [ $((left -= 1)) = 0 ]; do
+            sleep 0.1
+        done
+        before=$(snapshots_of "$work/booted.ditto" | wc -l)
+        until [ "$(snapshots_of "$work/booted.ditto" | wc -l)" -gt "$before" ] || [ $((left -= 5)) -le 0 ]; do
+            sleep 0.5
+        done
+        kill -TERM $machine
+        if wait $machine && [ $left -gt 0 ]; then
+            mv "$work/booted.ditto" "$file"
+        else
+            tail "$work/out" "$work/err" >&2
+        fi
+        exec {keys}>&-
+        rm -rf "$work"
+    fi
+    exec {lock}>&-
+    # shellcheck disable=SC2034 # of who calls this
+    booted=$file@$(snapshots_of "$file" | tail -n 1)
+    [ -e "$file" ]
+}
+
+# typed SCRIPT N: what to type there for the script of the image, so that it ends as if it were on the command line.
+typed() {
+    printf "DITTO_N=%s /usr/lib/ditto/%s; echo \"ditto: %s ended with status \$?\"; exit\n" "$2" "$1" "$1"
 }
 
 # json_field NAME FILE: the value of a number, word or text in the last JSON object on one line of the file

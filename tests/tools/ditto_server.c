@@ -2,8 +2,8 @@
  * Runs dittovm again and again without loading it each time, which in the emulated host takes as
  * long as a small guest. Requests come on stdin, as strings that each end with a zero byte: how
  * many follow; how many seconds it may take (a fraction, too), its working directory, files for
- * stdout and stderr, and the arguments of dittovm. The answer is a line on stdout with the exit
- * status, 124 when it took too long and was killed (SIGKILL). Each run is a process of its own.
+ * stdin, stdout and stderr, and the arguments of dittovm. The answer is a line on stdout with the
+ * exit status, 124 when it took too long and was killed (SIGKILL). Each run is a process of its own.
  *
  * tests/lib/common.sh has what uses it: ditto_start, ditto_bounded.
  */
@@ -21,7 +21,7 @@ int dittovm_main(int argc, char **argv);
 #define ARGUMENTS_MAX 64
 
 /* What a request's strings are. */
-enum { SECONDS, DIRECTORY, OUT, ERR, ARGUMENTS };
+enum { SECONDS, DIRECTORY, IN, OUT, ERR, ARGUMENTS };
 
 struct request {
     char *text[ARGUMENTS + ARGUMENTS_MAX + 1]; /* ended by NULL; owned */
@@ -56,15 +56,16 @@ static bool read_request(struct request *r)
     return true;
 }
 
-static void redirect(const char *file, int to)
+static void redirect(const char *file, int flags, int to)
 {
-    int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    int fd = open(file, flags, 0666);
 
     if (fd < 0 || dup2(fd, to) < 0) {
         fprintf(stderr, "ditto_server: %s: %s\n", file, strerror(errno));
         _exit(127);
     }
-    close(fd);
+    if (fd != to)
+        close(fd);
 }
 
 static _Noreturn void run(struct request *r)
@@ -74,14 +75,13 @@ static _Noreturn void run(struct request *r)
 
     sigprocmask(SIG_SETMASK, &none, NULL);
     fclose(stdin); /* requests are not for it */
-    if (open("/dev/null", O_RDONLY) != 0)
-        _exit(127);
     if (chdir(r->text[DIRECTORY]) != 0) {
         fprintf(stderr, "ditto_server: %s: %s\n", r->text[DIRECTORY], strerror(errno));
         _exit(127);
     }
-    redirect(r->text[OUT], STDOUT_FILENO);
-    redirect(r->text[ERR], STDERR_FILENO);
+    redirect(r->text[IN], O_RDONLY, STDIN_FILENO);
+    redirect(r->text[OUT], O_WRONLY | O_CREAT | O_TRUNC, STDOUT_FILENO);
+    redirect(r->text[ERR], O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);
     char *argv[ARGUMENTS_MAX + 2] = {name};
     const int count = r->count - ARGUMENTS;
     memcpy(argv + 1, r->text + ARGUMENTS, (size_t)(count + 1) * sizeof argv[0]);
