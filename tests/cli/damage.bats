@@ -41,3 +41,14 @@ refused() {
     [ -x "$flip" ] || skip "there is no sanitizer build (make asan)"
     bounded 120 "$flip" "$SHARED/small.ditto" 1000
 }
+
+@test "sound files with other contents are refused, diverge or are replayed, under the sanitizers" {
+    local fuzz=$ASAN_BUILD/tools/fuzz_player seed=1
+    [ -x "$fuzz" ] || skip "there is no sanitizer build (make asan)"
+    [ -z "${LONG:-}" ] || seed=$RANDOM
+    ditto 0 run --quiet -o forced.ditto --memory 32M --kernel "$BUILD/guests/count-user.elf" --append ticks=10
+    cp "$tree"/tests/golden/v16-*.ditto .
+    echo "seed $seed"
+    ASAN_OPTIONS=detect_leaks=0 DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded 900 "$fuzz" "${LONG:+5}40" \
+        "$seed" ./*.ditto
+}

@@ -117,8 +117,7 @@ static void done(void)
     report("max us", latency[n - 1] / 1000);
 }
 
-/* As Linux is found: once there is user code, at an address of kernels', where the return addresses
- * on the stack are places to stop at. */
+/* As Linux is found: once there is user code, at an address of kernels'. */
 static void kernel(void)
 {
     uint64_t cr3;

@@ -1,6 +1,6 @@
 #!/bin/bash
-# run.sh [GUEST...]: records and replays the guests of list.cfg, or those named. Writes TAP. All of them
-# run in one emulated host, where one is needed.
+# run.sh [GUEST...]: records and replays the guests of list.cfg, or those named; with OF=file or OF=script those
+# that have such a setting. Writes TAP. All of them run in one emulated host, where one is needed.
 set -u
 tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$tree/tests/lib/common.sh"
@@ -73,7 +73,7 @@ check() {
 
 named=$#
 # shellcheck disable=SC2046 # names are words
-[ $named -gt 0 ] || set -- $(guests)
+[ $named -gt 0 ] || set -- $(guests_of "${OF:-}")
 work=$(mktemp -d "$BUILD/guests-XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1

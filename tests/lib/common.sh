@@ -4,6 +4,7 @@
 DITTO=${DITTO:-$tree/dittovm}
 ASAN_BUILD=${ASAN_BUILD:-$tree/build-asan}
 BUILD=${BUILD:-$tree/build}
+TOOLS=${TOOLS:-$BUILD/tools} # ditto_server's directory
 IMAGE=${IMAGE:-$BUILD/guest/small.img}
 FAILED=$BUILD/failed
 LIST=${LIST:-$tree/tests/guests/list.cfg}
@@ -19,13 +20,13 @@ bounded() {
 # one emulated host, where one is needed. Its files are in ./server; what is below the current directory can be
 # written. It ends with this shell, or by ditto_stop.
 ditto_start() {
-    [ "$DITTO" = "$tree/dittovm" ] && [ -x "$BUILD/tools/ditto_server" ] || return 0
+    [ "$DITTO" = "$tree/dittovm" ] && [ -x "$TOOLS/ditto_server" ] || return 0
     export DITTO_SERVER=$PWD/server
     mkdir "$DITTO_SERVER" && mkfifo "$DITTO_SERVER/requests" "$DITTO_SERVER/answers" || return 1
     # Both are open for as long as this shell is there, whoever opens them meanwhile.
     exec {ditto_requests}<>"$DITTO_SERVER/requests" {ditto_answers}<>"$DITTO_SERVER/answers"
     DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} "$BUILD/tools/in_host" --memory 1024 \
-        "$BUILD/tools/ditto_server" <"$DITTO_SERVER/requests" >"$DITTO_SERVER/answers" \
+        "$TOOLS/ditto_server" <"$DITTO_SERVER/requests" >"$DITTO_SERVER/answers" \
         2>"$DITTO_SERVER/errors" 3>&- {ditto_requests}>&- {ditto_answers}>&- &
     echo $! >"$DITTO_SERVER/pid"
 }
@@ -150,6 +151,14 @@ read_list
 # guests: the names of the sections of the list; its head says what is in one.
 guests() {
     printf '%s\n' "${sections[@]}"
+}
+
+# guests_of KEY: those that have this setting; all of them where KEY is ''.
+guests_of() {
+    local name
+    for name in "${sections[@]}"; do
+        [ -n "$1" ] && [ -z "${listed[$name $1]:-}" ] || printf '%s\n' "$name"
+    done
 }
 
 # setting GUEST KEY DEFAULT: what the list says of a guest.

@@ -3,7 +3,8 @@
  * long as a small guest. Requests come on stdin, as strings that each end with a zero byte: how
  * many follow; how many seconds it may take (a fraction, too), its working directory, files for
  * stdin, stdout and stderr, and the arguments of dittovm. The answer is a line on stdout with the
- * exit status, 124 when it took too long and was killed (SIGKILL). Each run is a process of its own.
+ * exit status, 124 when it took too long and was killed (SIGKILL). Each run is a process of its
+ * own.
  *
  * tests/lib/common.sh has what uses it: ditto_start, ditto_bounded.
  */

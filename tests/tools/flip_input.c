@@ -10,13 +10,9 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "recording/chunk_source.h"
 #include "recording/event.h"
-#include "recording/reader.h"
-#include "recording/stream_reader.h"
-#include "recording/streams.h"
-#include "recording/writer.h"
 #include "replay/divergence.h"
+#include "tests/tools/recording_copy.h"
 
 #define SYNCS_MAX 4000 /* how far into the recording inputs are taken: replays stay short */
 /* The page that gets words where they are added, and the next but one, and in what byte of it. */
@@ -33,37 +29,11 @@ struct candidate {
 };
 
 struct copy {
-    struct recording *from;
-    struct bytes stream[STREAM_COUNT];
+    struct recording_copy of;
     struct candidate candidate[SYNCS_MAX];
     unsigned candidates;
     bool adds_page;
 };
-
-static _Noreturn void die(const struct err *e)
-{
-    fprintf(stderr, "flip-input: %s\n", e->text);
-    exit(e->status);
-}
-
-static void read_streams(struct copy *copy)
-{
-    struct err e = {0};
-
-    for (unsigned i = 0; i < STREAM_COUNT; i++) {
-        struct stream_reader *in = stream_open(copy->from, i, &e);
-        if (!in)
-            die(&e);
-        uint64_t len = stream_left(in);
-        bytes_reserve(&copy->stream[i], len);
-        if (stream_read(in, copy->stream[i].data, len) < 0) {
-            stream_error(in, &e);
-            die(&e);
-        }
-        copy->stream[i].len = len;
-        stream_close(in);
-    }
-}
 
 /* What the guest reads at a sync point: bytes of INPUTS, or one value of TSC. */
 static unsigned input_size(const struct sync_point *sync)
@@ -100,7 +70,7 @@ static bool shows(const struct candidate *c, const struct sync_point *next)
 static bool make_candidate(const struct copy *copy, const struct sync_point *sync,
                            uint64_t input_at, uint64_t tsc_at, uint64_t tsc, struct candidate *c)
 {
-    const struct bytes *inputs = &copy->stream[STREAM_INPUTS];
+    const struct bytes *inputs = &copy->of.stream[STREAM_INPUTS];
 
     *c = (struct candidate){.sync = *sync};
     if (sync->kind == EXIT_RDTSC) {
@@ -125,8 +95,8 @@ static bool make_candidate(const struct copy *copy, const struct sync_point *syn
  */
 static void find_candidates(struct copy *copy)
 {
-    const struct bytes *syncs = &copy->stream[STREAM_SYNCS];
-    const struct bytes *stamps = &copy->stream[STREAM_TSC];
+    const struct bytes *syncs = &copy->of.stream[STREAM_SYNCS];
+    const struct bytes *stamps = &copy->of.stream[STREAM_TSC];
     struct cursor in = cursor_of(syncs->data, syncs->len);
     struct cursor tsc_in = cursor_of(stamps->data, stamps->len);
     struct sync_point last = {0}, sync; /* of recordings of one CPU */
@@ -177,7 +147,7 @@ static void flip(struct copy *copy, uint64_t seed)
     }
     uint64_t random = (seed + 1) * 0x9e3779b97f4a7c15ull;
     const struct candidate *c = &copy->candidate[(random >> 32) % copy->candidates];
-    struct bytes *stream = &copy->stream[c->stream];
+    struct bytes *stream = &copy->of.stream[c->stream];
     unsigned bit = (unsigned)(random >> 8) % (c->stream == STREAM_TSC ? 32 : 8 * c->size);
     char what[96];
 
@@ -193,9 +163,9 @@ static void flip(struct copy *copy, uint64_t seed)
 /* The added chunk will be the one behind the recording's. */
 static void add_pages(struct copy *copy)
 {
-    struct bytes *image = &copy->stream[STREAM_IMAGE];
+    struct bytes *image = &copy->of.stream[STREAM_IMAGE];
     struct cursor in = cursor_of(image->data, image->len);
-    const uint64_t added = recording_chunks(copy->from) + 1;
+    const uint64_t added = recording_chunks(copy->of.from) + 1;
     uint64_t gfn = 0, chunk = 0;
 
     while (cursor_left(&in) && !in.bad) {
@@ -214,39 +184,8 @@ static void add_pages(struct copy *copy)
     copy->adds_page = true;
 }
 
-static void write_copy(const struct copy *copy, const char *path)
-{
-    struct err e = {0};
-    size_t len;
-    const char *meta = recording_meta(copy->from, &len);
-    struct recording_writer *w = writer_create(path, true, &e);
-    struct chunk_source *chunks = chunk_source_open(copy->from, &e);
-    uint8_t page[CHUNK_MAX_BYTES];
-    const struct end_record *end = recording_end(copy->from);
-
-    if (!w || !chunks || writer_meta(w, meta, len, &e) < 0)
-        die(&e);
-    for (uint64_t id = 1; id <= recording_chunks(copy->from); id++) {
-        if (chunk_read(chunks, id, page, &len, &e) < 0)
-            die(&e);
-        writer_put_chunk(w, page, len);
-    }
-    memset(page, 0, sizeof page);
-    page[ADDED_AT] = 1;
-    if (copy->adds_page)
-        writer_put_chunk(w, page, sizeof page);
-    for (unsigned i = 0; i < STREAM_COUNT; i++)
-        if (copy->stream[i].len)
-            writer_put(w, i, copy->stream[i].data, copy->stream[i].len);
-    if (writer_epoch(w, &e) < 0 ||
-        writer_finish(w, end ? end->reason_code : 0, end ? end->reason : "", &e) < 0)
-        die(&e);
-    chunk_source_close(chunks);
-}
-
 int main(int argc, char **argv)
 {
-    struct err e = {0};
     uint64_t seed;
 
     const bool memory = argc == 4 && !strcmp(argv[3], "memory");
@@ -256,20 +195,16 @@ int main(int argc, char **argv)
         return STATUS_USAGE;
     }
     struct copy *copy = calloc(1, sizeof *copy);
-    copy->from = recording_open(argv[1], &e);
-    if (!copy->from)
-        die(&e);
-    read_streams(copy);
+    copy_open(&copy->of, argv[1]);
     if (memory) {
         add_pages(copy);
     } else {
         find_candidates(copy);
         flip(copy, seed);
     }
-    write_copy(copy, argv[2]);
-    recording_close(copy->from);
-    for (unsigned i = 0; i < STREAM_COUNT; i++)
-        bytes_free(&copy->stream[i]);
+    uint8_t page[PAGE_BYTES] = {[ADDED_AT] = 1};
+    copy_write(&copy->of, argv[2], copy->adds_page ? page : NULL);
+    copy_close(&copy->of);
     free(copy);
     return STATUS_OK;
 }
