@@ -408,7 +408,8 @@ static enum clock_choice choose_concurrently(struct clock *c, const struct clock
 }
 
 /* Kernel code that works, and is in no small loop that could wait: what it changed while it was
- * watched tells passes of the place apart inside the guest. */
+ * watched tells passes of the place apart inside the guest. Where the landmark cannot hold all
+ * pages written, it wants to know more of the loop. */
 static enum clock_choice choose_in_work(struct clock *c, const struct clock_host *host,
                                         const struct pointed_words *pointed,
                                         struct landmark *landmark, struct vcpu_exit *exit,
@@ -416,8 +417,11 @@ static enum clock_choice choose_in_work(struct clock *c, const struct clock_host
 {
     const enum clock_choice choice = choose_near(c, host, landmark, exit, e);
 
-    if (choice == CLOCK_CHOSEN)
-        probe_changed(c, pointed, landmark);
+    if (choice != CLOCK_CHOSEN)
+        return choice;
+    if (!landmark->exact)
+        return choose_in_loop(c, host, false, pointed, landmark, exit, e);
+    probe_changed(c, pointed, landmark);
     return choice;
 }
 
