@@ -108,7 +108,8 @@ need_recording() {
         sha256sum hello.img >image.before
         (
             cd recorded
-            bounded 120 "$DITTO" run --record --json --append ditto.script=hello ../hello.img </dev/null >../run.out 2>../run.err 9>&-
+            bounded 300 "$DITTO" run --record --json --append ditto.script=hello ../hello.img \
+                </dev/null >../run.out 2>../run.err 9>&-
         ) || rm -f recorded/hello.ditto
         sha256sum hello.img >image.after
         rm hello.img
