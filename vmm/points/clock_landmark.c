@@ -153,8 +153,9 @@ static enum clock_choice choose_near(struct clock *c, const struct clock_host *h
             if (!by_steps && host->concurrent)
                 return CLOCK_LATER;
             const enum clock_choice behind =
-                by_steps ? finish_repeat(c, &insn, exit, e)
-                         : run_to(vcpu, host, insn.va + insn.info.length, RUN_TO_NS, exit, e);
+                by_steps
+                    ? finish_repeat(c, &insn, exit, e)
+                    : kernel_run_to(vcpu, host, insn.va + insn.info.length, RUN_TO_NS, exit, e);
             if (behind != CLOCK_CHOSEN)
                 return behind;
             continue;

@@ -3,8 +3,8 @@
 #include "mmu/walk.h"
 #include "vmm/points/breakpoint.h"
 
-enum clock_choice run_to(struct vcpu *vcpu, const struct clock_host *host, uint64_t va,
-                         uint64_t kick_ns, struct vcpu_exit *exit, struct err *e)
+enum clock_choice kernel_run_to(struct vcpu *vcpu, const struct clock_host *host, uint64_t va,
+                                uint64_t kick_ns, struct vcpu_exit *exit, struct err *e)
 {
     static const enum clock_choice choice[] = {
         [BREAKPOINT_HIT] = CLOCK_CHOSEN,

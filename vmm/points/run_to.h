@@ -8,7 +8,7 @@
  * begin there: a HLT is put in its place meanwhile. CLOCK_CHOSEN: the vCPU stands there.
  * CLOCK_LATER: it did not get there in time and was kicked, or cannot be stopped there.
  */
-enum clock_choice run_to(struct vcpu *vcpu, const struct clock_host *host, uint64_t va,
-                         uint64_t kick_ns, struct vcpu_exit *exit, struct err *e);
+enum clock_choice kernel_run_to(struct vcpu *vcpu, const struct clock_host *host, uint64_t va,
+                                uint64_t kick_ns, struct vcpu_exit *exit, struct err *e);
 
 #endif

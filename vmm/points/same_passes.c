@@ -210,7 +210,7 @@ static enum clock_choice run_to_next(struct vcpu *vcpu, const struct clock_host 
 
     for (unsigned i = 0; i < WAITS_MAX; i++) {
         const uint64_t began = host_now_ns();
-        choice = run_to(vcpu, host, l->regs[REGISTER_RIP], NEXT_PASS_NS, exit, e);
+        choice = kernel_run_to(vcpu, host, l->regs[REGISTER_RIP], NEXT_PASS_NS, exit, e);
         const uint64_t waited = host_now_ns() - began;
         if (choice != CLOCK_LATER || (waited >= NEXT_PASS_NS && waited < 2 * NEXT_PASS_NS))
             break;
