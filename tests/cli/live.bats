@@ -72,7 +72,7 @@ END
     ditto_to 300 soak.out soak.err run --quiet -o soak.ditto --checkpoint-every 2 \
         --append 'ditto.script=soak ditto.n=1' "$IMAGE"
     ditto 0 info soak.ditto
-    mapfile -t names < <(awk '/^  snapshots / { found = 1; next } found && $NF == "yes" { print $1 }' <<<"$output")
+    mapfile -t names < <(snapshots_of soak.ditto)
     [ ${#names[@]} -ge 2 ]
     goes_on soak.ditto@"${names[RANDOM % ${#names[@]}]}" on.ditto 'soak: 1 rounds done, 0 failures'
     # The way there was short: nothing of the boot was seen.

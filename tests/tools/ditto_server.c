@@ -16,8 +16,8 @@ int dittovm_main(int argc, char **argv);
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/wait.h>
-#include <time.h>
+
+#include "tests/tools/child.h"
 
 #define ARGUMENTS_MAX 64
 
@@ -92,20 +92,11 @@ static _Noreturn void run(struct request *r)
 /* The exit status of a child that has these seconds, as a shell says it. */
 static int await(pid_t child, double seconds)
 {
-    const time_t whole = (time_t)seconds;
-    const struct timespec limit = {whole, (long)((seconds - (double)whole) * 1e9)};
-    sigset_t ends;
     int status;
+    bool late;
 
-    sigemptyset(&ends);
-    sigaddset(&ends, SIGCHLD);
-    const bool late = sigtimedwait(&ends, NULL, &limit) < 0;
-    if (late)
-        kill(child, SIGKILL);
-    if (waitpid(child, &status, 0) != child)
+    if (!child_await(child, seconds, &status, &late))
         return 127;
-    if (late) /* that of this end, too, or the next run would seem to have ended */
-        sigtimedwait(&ends, NULL, &(struct timespec){0});
     if (late && WIFSIGNALED(status))
         return 124;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -114,11 +105,8 @@ static int await(pid_t child, double seconds)
 int main(void)
 {
     struct request r;
-    sigset_t ends;
 
-    sigemptyset(&ends);
-    sigaddset(&ends, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &ends, NULL);
+    child_block_ends();
     setvbuf(stdin, NULL, _IONBF, 0);
     while (read_request(&r)) {
         const pid_t child = fork();

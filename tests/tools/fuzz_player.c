@@ -14,11 +14,10 @@ int dittovm_main(int argc, char **argv);
 #include <assert.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/wait.h>
-#include <time.h>
 
-#include "host/host.h"
+#include "tests/tools/child.h"
 #include "tests/tools/recording_copy.h"
+#include "tests/tools/tool_host.h"
 
 #define FUZZED "fuzzed.ditto"
 /* What takes longer is stopped, and no fault: a guest may loop for ever. */
@@ -138,24 +137,13 @@ static enum outcome outcome_of(int status, bool late)
 
 static enum outcome run(void)
 {
-    const struct timespec limit = {SECONDS_MAX, 0};
-    sigset_t ends;
     int status = 0;
+    bool late;
 
-    sigemptyset(&ends);
-    sigaddset(&ends, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &ends, NULL);
     const pid_t child = fork();
     if (child == 0)
         verify();
-    const bool late = sigtimedwait(&ends, NULL, &limit) < 0;
-    if (late)
-        kill(child, SIGKILL);
-    if (waitpid(child, &status, 0) != child)
-        return CRASHED;
-    if (late)
-        sigtimedwait(&ends, NULL, &(struct timespec){0});
-    return outcome_of(status, late);
+    return child_await(child, SECONDS_MAX, &status, &late) ? outcome_of(status, late) : CRASHED;
 }
 
 /* The file, and what was said of it. */
@@ -175,21 +163,15 @@ static void keep(uint64_t seed)
 
 int main(int argc, char **argv)
 {
-    static char self[4096];
     unsigned count[OUTCOMES] = {0};
-    struct err e = {0};
     int status;
 
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (argc < 4 || readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+    if (argc < 4)
         return STATUS_USAGE;
-    struct invocation inv = {.self = self, .argv = argv, .host = HOST_AUTO};
-    struct host_needs needs = {.guest_memory = 256u << 20};
-    if (host_redirect(&inv, &needs, &status, &e)) {
-        if (e.text[0])
-            fprintf(stderr, "fuzz_player: %s\n", e.text);
+    const struct host_needs needs = {.guest_memory = 256u << 20};
+    if (tool_ran_in_host("fuzz_player", argv, &needs, &status))
         return status;
-    }
+    child_block_ends();
     const uint64_t rounds = strtoull(argv[1], NULL, 10), seed = strtoull(argv[2], NULL, 10);
     for (uint64_t round = 0; round < rounds; round++) {
         state = (seed + round + 1) * 0x9e3779b97f4a7c15ull;

@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "cli/command.h"
 #include "recording/snapshot_list.h"
 #include "recording/writer.h"
 #include "replay/live/shadow.h"
 #include "replay/player.h"
+#include "tests/tools/tool_host.h"
 
 #define COPY "hostile.ditto"
 /* How far each goes, and for how long at most. */
@@ -138,21 +138,15 @@ static enum outcome play(struct recording *r, bool with_devices)
 
 int main(int argc, char **argv)
 {
-    static char self[4096];
     unsigned count[OUTCOMES] = {0};
     struct err e = {0};
     int status;
 
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (argc != 3 || readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+    if (argc != 3)
         return 2;
-    struct invocation inv = {.self = self, .argv = argv, .host = HOST_AUTO};
-    struct host_needs needs = {.guest_memory = 64u << 20};
-    if (host_redirect(&inv, &needs, &status, &e)) {
-        if (e.text[0])
-            fprintf(stderr, "hostile_snapshots: %s\n", e.text);
+    const struct host_needs needs = {.guest_memory = 64u << 20};
+    if (tool_ran_in_host("hostile_snapshots", argv, &needs, &status))
         return status;
-    }
     signal(SIGALRM, on_alarm);
     load(argv[1]);
     srand(1);

@@ -10,9 +10,9 @@
 #include <stddef.h>
 #include <unistd.h>
 
-#include "cli/command.h"
 #include "tests/tools/process.h"
 #include "tests/tools/random_code.h"
+#include "tests/tools/tool_host.h"
 #include "vmm/kvm/micro_guest.h"
 #include "vmm/points/stepper.h"
 
@@ -239,20 +239,11 @@ static bool try_one(uint64_t number)
 
 int main(int argc, char **argv)
 {
-    static char self[4096];
-    struct err e = {0};
     int status;
 
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
-        return 1;
-    struct invocation inv = {.self = self, .argv = argv, .host = HOST_AUTO};
-    struct host_needs needs = {.guest_memory = 16u << 20};
-    if (host_redirect(&inv, &needs, &status, &e)) {
-        if (e.text[0])
-            fprintf(stderr, "step_oracle: %s\n", e.text);
+    const struct host_needs needs = {.guest_memory = 16u << 20};
+    if (tool_ran_in_host("step_oracle", argv, &needs, &status))
         return status;
-    }
     const uint64_t count = argc > 1 ? strtoull(argv[1], NULL, 0) : 100;
     const uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 0) : 0;
     uint64_t bad = 0;

@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "base/now.h"
-#include "cli/command.h"
 #include "mmu/digest.h"
 #include "replay/timeline.h"
+#include "tests/tools/tool_host.h"
 
 #define ASTRAY_SECONDS 5
 
@@ -204,20 +204,14 @@ static void visit_snapshots(void)
 
 int main(int argc, char **argv)
 {
-    static char self[4096];
     struct err e = {0};
     int status;
 
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (argc < 4 || readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+    if (argc < 4)
         return 2;
-    struct invocation inv = {.self = self, .argv = argv, .host = HOST_AUTO};
-    struct host_needs needs = {.guest_memory = 512u << 20};
-    if (host_redirect(&inv, &needs, &status, &e)) {
-        if (e.text[0])
-            fprintf(stderr, "time_travel: %s\n", e.text);
+    const struct host_needs needs = {.guest_memory = 512u << 20};
+    if (tool_ran_in_host("time_travel", argv, &needs, &status))
         return status;
-    }
     const uint64_t budget = (argc > 5 ? strtoull(argv[5], NULL, 0) : 256) << 20;
     struct recording *recording = recording_open(argv[1], &e);
     if (!recording || player_open(&player, recording, NULL, &e) < 0 ||
