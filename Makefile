@@ -38,12 +38,14 @@ $(B)/%.o: %.c config.mk Makefile rooms.mk | $(B)/rooms/made
 	$(SHOW) CC $<
 	$(Q)$(CC) $(ALL_CFLAGS) $(call include_path,$<) -MMD -MP -c -o $@ $<
 
-# For each room its links, made anew when a file comes or goes.
+# For each room its links, looked after when a file comes, goes or is replaced. One that is good is
+# never away, nor is it for a moment: a make of several jobs would take what includes it for made.
 $(B)/rooms/made: rooms.mk $(ROOMS)
-	@rm -rf $(@D)
+	@[ $@ -nt rooms.mk ] || rm -rf $(@D)
 	@$(foreach room,$(ROOMS),$(foreach seen,$(call visible,$(room)),\
 		mkdir -p $(@D)/$(room)/links/$(seen) && \
-		find $(CURDIR)/$(seen) -maxdepth 1 -name '*.h' -exec ln -s -t $(@D)/$(room)/links/$(seen) {} + &&)) :
+		find $(CURDIR)/$(seen) -maxdepth 1 -name '*.h' -exec ln -sf -t $(@D)/$(room)/links/$(seen) {} + &&)) :
+	@find $(@D) -xtype l -delete
 	@touch $@
 
 # Their programs lie side by side, whichever room they are of.
