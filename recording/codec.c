@@ -116,6 +116,8 @@ bool sync_decode(struct cursor *in, struct sync_point *last, struct sync_point *
 
 /* One byte says which counts there are: bit 0 that of branches, the others enum landmark_entry. */
 #define LANDMARK_ENTRY_SHIFT 1
+/* What there is of the pages written before. */
+enum { PAGES_UNKNOWN, PAGES_LISTED, PAGES_CHECKED };
 
 static void segment_encode(struct bytes *out, const struct kvm_segment *s)
 {
@@ -165,11 +167,13 @@ static void pages_encode(struct bytes *out, const struct landmark *l)
 {
     bytes_put_varint(out, l->pages);
     bytes_put(out, l->page_list, l->page_list_bytes);
+    if (l->page_checks)
+        bytes_put(out, l->page_checks, l->pages);
     bytes_put_u64(out, l->pages_digest);
 }
 
 /* The pages are in ascending order, or it makes no sense. */
-static void pages_decode(struct cursor *in, struct landmark *l)
+static void pages_decode(struct cursor *in, bool checked, struct landmark *l)
 {
     const uint64_t pages = cursor_varint(in);
     uint64_t page = 0;
@@ -186,6 +190,8 @@ static void pages_decode(struct cursor *in, struct landmark *l)
             in->bad = true;
     }
     l->page_list_bytes = (size_t)(in->p - l->page_list);
+    if (checked)
+        l->page_checks = cursor_take(in, l->pages);
     l->pages_digest = cursor_u64(in);
 }
 
@@ -214,7 +220,7 @@ static void landmark_encode(struct bytes *out, struct event_codec *codec, const 
         bytes_put_varint(out, l->word[i] - (i ? l->word[i - 1] : 0));
     if (l->words)
         bytes_put_u64(out, l->words_digest);
-    bytes_put_u8(out, l->exact);
+    bytes_put_u8(out, !l->exact ? PAGES_UNKNOWN : l->page_checks ? PAGES_CHECKED : PAGES_LISTED);
     if (l->exact)
         pages_encode(out, l);
     bytes_put_u8(out, (uint8_t)(l->counted | l->entry << LANDMARK_ENTRY_SHIFT));
@@ -269,12 +275,12 @@ static void landmark_decode(struct cursor *in, struct event_codec *codec, struct
         l->word[i] = (i ? l->word[i - 1] : 0) + cursor_varint(in);
     if (l->words)
         l->words_digest = cursor_u64(in);
-    const uint8_t exact = cursor_u8(in);
-    if (exact > 1)
+    const uint8_t pages = cursor_u8(in);
+    if (pages > PAGES_CHECKED)
         in->bad = true;
-    l->exact = exact == 1;
+    l->exact = pages == PAGES_LISTED || pages == PAGES_CHECKED;
     if (l->exact)
-        pages_decode(in, l);
+        pages_decode(in, pages == PAGES_CHECKED, l);
     const uint8_t counts = cursor_u8(in);
     if (counts >> LANDMARK_ENTRY_SHIFT > ENTRY_HERE)
         in->bad = true;

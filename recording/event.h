@@ -103,11 +103,14 @@ struct landmark {
      * counted in guest_memory.host, and a digest of what is in them: where these and the registers
      * are equal, so is the whole machine. Not exact, and no pages: they are not known, or too many.
      * Of those that are page tables Accessed and Dirty bits do not count. The list is read with
-     * landmark_next_page(); it points into the input, or to what vm->written has. */
+     * landmark_next_page(); it points into the input, or to what vm->written has. So does
+     * page_checks, a byte of each page's own digest: where passes differ in one page, that page
+     * alone tells so. NULL: before format 17. */
     bool exact;
     unsigned pages;
     const uint8_t *page_list;
     size_t page_list_bytes;
+    const uint8_t *page_checks;
     uint64_t pages_digest;
     /* Conditional branches retired since the sync point before, if the clock counted them. */
     bool counted;

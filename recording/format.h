@@ -43,6 +43,7 @@
  *   14  a landmark may list 16,384 pages, where it was 512
  *   15  a landmark may have 14 probes
  *   16  a landmark may say how often the kernel was entered
+ *   17  a landmark may have a byte of the digest of each page
  *
  * BLOCK
  *
@@ -94,7 +95,7 @@
  *               The block before INDEX is an EPOCH.
  */
 #define RECORDING_MAGIC   "DITTOREC"
-#define RECORDING_VERSION 16u
+#define RECORDING_VERSION 17u
 #define RECORDING_OLDEST  12u
 
 #define FILE_HEADER_BYTES  32u

@@ -38,9 +38,13 @@
  * far apart, later. */
 #define WAITING_LOOKS 2
 #define WAITING_NS    400000ull
-/* How long user code is watched for what it changes: at first, and the last time. */
+/* How long code is watched for what it changes: at first, and the last time. */
 #define WATCH_NS      100000ull
 #define WATCH_LAST_NS 400000ull
+/* The last time may be longer by so much for each page written before, while nothing is seen to
+ * change: behind an exit, the CPU fetches all translations anew. In the emulated host a loop that
+ * writes 600 pages takes a hundred times as long then as it does later. */
+#define WATCH_PAGE_NS 5000ull
 /* A kick may come before the vCPU has run at all: in the emulated host one in five does. */
 #define EARLY_KICKS_MAX 5
 /* How long the end of an instruction that repeats itself is waited for. */
@@ -267,14 +271,15 @@ static enum clock_choice watch(struct clock *c, const struct clock_host *host,
     const unsigned cpl = vcpu_cpl(vcpu);
 
     fingerprint_look(vcpu, pointed);
-    written_look(vcpu->vm);
-    for (uint64_t ns = WATCH_NS; ns <= WATCH_LAST_NS; ns *= 2) {
+    const uint64_t last = WATCH_LAST_NS + written_look(vcpu->vm) * WATCH_PAGE_NS;
+    for (uint64_t ns = WATCH_NS; ns <= last; ns *= 2) {
         const enum clock_choice choice = run_a_moment(c, host, ns, exit, e);
         if (choice != CLOCK_CHOSEN)
             return choice;
         if (vcpu_cpl(vcpu) != cpl && !host->concurrent)
             return CLOCK_LATER;
-        if (fingerprint_changed(vcpu, pointed, changed))
+        if (fingerprint_changed(vcpu, pointed, changed) ||
+            (ns >= WATCH_LAST_NS && written_any_changed(vcpu->vm)))
             break;
     }
     return CLOCK_CHOSEN;
@@ -429,17 +434,17 @@ static enum clock_choice choose_in_work(struct clock *c, const struct clock_host
 /* Kernel code that is stopped only if it waits: by a CPU whose turn it is, or before there is user
  * space, when it may call schedule() until another CPU is up. */
 static enum clock_choice choose_if_it_waits(struct clock *c, const struct clock_host *host,
+                                            const struct pointed_words *pointed,
                                             struct landmark *landmark, struct vcpu_exit *exit,
                                             struct err *e)
 {
-    const struct pointed_words nothing = {.count = 0};
     const enum clock_choice waits = look_whether_it_waits(c, host, exit, e);
 
     if (waits == CLOCK_CHOSEN)
-        return choose_in_loop(c, host, false, &nothing, landmark, exit, e);
+        return choose_in_loop(c, host, false, pointed, landmark, exit, e);
     if (has_ended(waits) || host->reason == CLOCK_IF_WAITING || host->effort < CLOCK_WAITING_LOOP)
         return waits;
-    return choose_in_loop(c, host, true, &nothing, landmark, exit, e);
+    return choose_in_loop(c, host, true, pointed, landmark, exit, e);
 }
 
 static enum clock_choice choose_place(struct clock *c, const struct clock_host *host,
@@ -466,7 +471,7 @@ static enum clock_choice choose_place(struct clock *c, const struct clock_host *
             return CLOCK_LATER;
     }
     if (vcpu_cpl(vcpu) == 0 && host->effort < CLOCK_ANY_PLACE && (if_waiting || patches))
-        return choose_if_it_waits(c, host, landmark, exit, e);
+        return choose_if_it_waits(c, host, &pointed, landmark, exit, e);
     if (vcpu_cpl(vcpu) == 0 && !patches && !near_pause(vcpu) &&
         !fingerprint_loop(vcpu, vcpu->regs->rip, &loop))
         return choose_in_work(c, host, &pointed, landmark, exit, e);

@@ -52,13 +52,22 @@ void fingerprint_look(struct vcpu *vcpu, struct pointed_words *out);
 unsigned fingerprint_changed(struct vcpu *vcpu, const struct pointed_words *before,
                              uint64_t va[LANDMARK_PROBES]);
 
+/* In which of the landmark's pages the last pass that was compared with it differed; zeroed before
+ * the first. It saves reading them all, and changes no answer. */
+struct page_hint {
+    bool known;
+    unsigned index; /* in the landmark's list */
+    struct landmark_page page;
+};
+
 /*
  * What differs first between the vCPU, with these registers, and where the landmark was taken. Not
  * the status flags: some instructions leave them undefined, and what they then are may depend on
  * how the code was run (docs/nondeterminism.md).
  */
 enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_regs *regs,
-                                          const struct kvm_sregs *sregs, const struct landmark *l);
+                                          const struct kvm_sregs *sregs, const struct landmark *l,
+                                          struct page_hint *hint);
 
 /* Which of REG_COUNT registers are not as they were there, a bit each; of RFLAGS what is compared.
  */
@@ -68,7 +77,9 @@ uint32_t fingerprint_other_registers(const struct kvm_regs *regs, const struct l
 static inline bool fingerprint_matches(struct vcpu *vcpu, const struct kvm_regs *regs,
                                        const struct kvm_sregs *sregs, const struct landmark *l)
 {
-    return fingerprint_compare(vcpu, regs, sregs, l) == FINGERPRINT_EQUAL;
+    struct page_hint nothing = {.known = false};
+
+    return fingerprint_compare(vcpu, regs, sregs, l, &nothing) == FINGERPRINT_EQUAL;
 }
 
 /* The vCPU has come to where the landmark was taken: give it the status flags of then, too. */

@@ -59,6 +59,7 @@ struct looked_for {
     const struct landmark *l;
     struct landing_passes *passes;
     uint64_t count;
+    struct page_hint hint;
 };
 
 /* For the report of a landing that fails: what a pass that was nearly it had otherwise says more
@@ -81,7 +82,8 @@ static bool is_found(const struct breakpoint *b, struct vcpu *vcpu, const struct
                      const struct kvm_sregs *sregs)
 {
     struct looked_for *looked = b->opaque;
-    const enum fingerprint_part part = fingerprint_compare(vcpu, regs, sregs, looked->l);
+    const enum fingerprint_part part =
+        fingerprint_compare(vcpu, regs, sregs, looked->l, &looked->hint);
 
     looked->count++;
     looked->passes->differed[part]++;
@@ -236,7 +238,7 @@ static enum clock_landing look_for(struct clock *c, const struct landmark *landm
     };
     struct trace_condition conditions[TRACE_CONDITIONS];
     struct breakpoint b = landmark_breakpoint(landmark, conditions);
-    struct looked_for looked = {landmark, &c->stats.passes, 0};
+    struct looked_for looked = {.l = landmark, .passes = &c->stats.passes};
     const uint8_t *site = guest_memory_at(&c->vcpu->vm->memory, landmark->gpa, 1);
 
     b.stops = is_found;

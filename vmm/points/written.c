@@ -16,13 +16,13 @@
 #define FORGET_NS  1000000000ull
 #define MANY_PAGES 256u
 /* Pages of which a copy is kept for written_changed(): more, and none is. */
-#define LOOK_PAGES 1024u
+#define LOOK_PAGES 4096u
 /* Roots of page tables that are remembered. */
 #define ROOTS 16u
 
 /* Pages as they were at a look: those that were in the log then. */
 struct look {
-    unsigned pages;
+    unsigned pages, room; /* room: for copies */
     uint32_t page[LOOK_PAGES];
     uint8_t (*copy)[PAGE_BYTES];
 };
@@ -40,6 +40,7 @@ struct written {
     uint32_t *all, *like_table;
     bool *is_table;
     struct bytes list;
+    uint8_t *checks; /* written_checks() */
     struct look look[2];
     struct look *now, *before; /* of written_look(), and of the choice before this one */
     /* Where a page was last found by written_changed(). */
@@ -62,6 +63,7 @@ static void written_free(struct vm_part *part)
     free(w->like_table);
     free(w->is_table);
     bytes_free(&w->list);
+    free(w->checks);
     free(w);
 }
 
@@ -75,14 +77,12 @@ int written_follow(struct vm *vm, struct err *e)
         w->also = calloc(vm_bitmap_words(vm), sizeof *w->also);
         w->now = &w->look[0];
         w->before = &w->look[1];
-        w->now->copy = malloc(LOOK_PAGES * sizeof *w->now->copy);
-        w->before->copy = malloc(LOOK_PAGES * sizeof *w->before->copy);
+        w->checks = malloc(LANDMARK_PAGES);
         w->all = calloc(LANDMARK_PAGES, sizeof *w->all);
         w->like_table = calloc(LANDMARK_PAGES, sizeof *w->like_table);
         w->is_table = calloc(LANDMARK_PAGES, sizeof *w->is_table);
     }
-    if (!w || !w->bitmap || !w->also || !w->now->copy || !w->before->copy || !w->all ||
-        !w->like_table || !w->is_table) {
+    if (!w || !w->bitmap || !w->also || !w->all || !w->like_table || !w->is_table || !w->checks) {
         if (w)
             written_free(&w->part);
         return err_set(e, STATUS_ERROR, "out of memory");
@@ -218,6 +218,11 @@ bool written_list(struct vm *vm, struct landmark *l)
     return true;
 }
 
+uint8_t *written_checks(struct vm *vm)
+{
+    return vm->written->checks;
+}
+
 void written_forget(struct vm *vm, uint64_t now)
 {
     struct written *w = vm->written;
@@ -243,6 +248,12 @@ void written_forced(struct vm *vm, const struct landmark *l)
         w->first = l->pages + 1;
 }
 
+/* One of the pages of a look, as it is now. */
+static const uint8_t *page_at(const struct vm *vm, const struct look *look, unsigned i)
+{
+    return vm->memory.host + (uint64_t)look->page[i] * PAGE_BYTES;
+}
+
 void written_look_away(struct vm *vm)
 {
     struct written *w = vm->written;
@@ -257,24 +268,48 @@ void written_look_away(struct vm *vm)
     w->now->pages = 0;
 }
 
-void written_look(struct vm *vm)
+/* Room for that many copies; what was in them is lost. */
+static bool make_room(struct look *look, unsigned pages)
+{
+    if (pages <= look->room)
+        return true;
+    free(look->copy);
+    look->room = pages <= LOOK_PAGES / 2 ? 2 * pages : LOOK_PAGES;
+    look->copy = malloc(look->room * sizeof *look->copy);
+    if (!look->copy)
+        look->room = 0;
+    return look->copy != NULL;
+}
+
+unsigned written_look(struct vm *vm)
 {
     struct written *w = vm->written;
 
     if (!w)
-        return;
-    if (!list(vm, w->now->page, LOOK_PAGES, &w->now->pages))
-        w->now->pages = 0;
-    for (unsigned i = 0; i < w->now->pages; i++)
-        memcpy(w->now->copy[i], vm->memory.host + (uint64_t)w->now->page[i] * PAGE_BYTES,
-               PAGE_BYTES);
+        return 0;
+    struct look *const look = w->now;
+    if (!list(vm, look->page, LOOK_PAGES, &look->pages) || !make_room(look, look->pages))
+        look->pages = 0;
+    for (unsigned i = 0; i < look->pages; i++)
+        memcpy(look->copy[i], page_at(vm, look, i), PAGE_BYTES);
+    return look->pages;
+}
+
+bool written_any_changed(const struct vm *vm)
+{
+    const struct written *w = vm->written;
+
+    for (unsigned i = 0; w && i < w->now->pages; i++)
+        if (memcmp(page_at(vm, w->now, i), w->now->copy[i], PAGE_BYTES) != 0)
+            return true;
+    return false;
 }
 
 /* How many words of a page have changed since a look, and where the first of them is. */
 static unsigned changed_words(const struct vm *vm, const struct look *look, unsigned i,
                               unsigned *first)
 {
-    const uint8_t *now = vm->memory.host + (uint64_t)look->page[i] * PAGE_BYTES;
+    const uint8_t *now = page_at(vm, look, i);
     unsigned count = 0;
 
     if (!memcmp(now, look->copy[i], PAGE_BYTES))

@@ -28,6 +28,8 @@ bool written_is_wanted(const struct vm *vm);
  * good until the next one. False, and none, where there are more than LANDMARK_PAGES, or
  * vm->written is NULL. */
 bool written_list(struct vm *vm, struct landmark *l);
+/* Room for the page_checks of that landmark, good as long. vm->written is not NULL. */
+uint8_t *written_checks(struct vm *vm);
 
 /* We have written to that page of memory (by its number in vm->memory) on behalf of an instruction
  * of the guest's, which KVM does not log. */
@@ -47,10 +49,13 @@ void written_forget(struct vm *vm, uint64_t now);
  * and one of each page, first of pages where few have changed: the progress of an outer loop rather
  * than the work of an inner one. Where the log has just been begun anew, each write costs a fault,
  * and in a moment nothing may change: then those that changed since the choice before this one.
- * written_look_away() begins a choice: none have changed until it is looked.
+ * written_look_away() begins a choice: none have changed until it is looked. written_look() says
+ * how many pages it looks at, 0 where there are too many; written_any_changed(), whether one of
+ * them is another by now.
  */
 #define WRITTEN_CHANGED 4u
-void written_look(struct vm *vm);
+unsigned written_look(struct vm *vm);
+bool written_any_changed(const struct vm *vm);
 void written_look_away(struct vm *vm);
 unsigned written_changed(struct vm *vm, uint64_t cr3, unsigned cpl, uint64_t va[WRITTEN_CHANGED]);
 
