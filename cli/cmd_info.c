@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/snapshot_table.h"
 #include "recording/doubts.h"
 #include "recording/landings.h"
 #include "recording/meta.h"
@@ -53,40 +54,6 @@ static json_t *collect(const struct recording *r)
     if (end)
         json_object_set_new(j, "end", json_string(end->reason));
     return j;
-}
-
-/* "bytes": what is in the recording for it, before compression. */
-static json_t *snapshots_json(const struct snapshot_list *list)
-{
-    json_t *j = json_array();
-
-    for (size_t i = 0; i < list->count; i++) {
-        const struct snapshot_entry *s = &list->at[i];
-        json_array_append_new(
-            j, json_pack("{s:s, s:I, s:f, s:I, s:I, s:I, s:b}", "name", s->name, "sync_point",
-                         (json_int_t)s->ordinal, "guest_seconds", (double)s->tsc / 1e9, "pages",
-                         (json_int_t)s->pages, "new_pages", (json_int_t)s->new_chunks, "bytes",
-                         (json_int_t)snapshot_entry_bytes(s), "live", s->live != 0));
-    }
-    return j;
-}
-
-static void show_snapshots(const struct snapshot_list *list)
-{
-    char time[32];
-
-    if (!list->count)
-        return;
-    printf(
-        "  snapshots     sync point   guest time        pages          new    raw bytes  live\n");
-    for (size_t i = 0; i < list->count; i++) {
-        const struct snapshot_entry *s = &list->at[i];
-        snprintf(time, sizeof time, s->tsc ? "%.3f s" : "-", (double)s->tsc / 1e9);
-        printf("    %-11s %11llu %12s %12llu %12llu %12llu  %s\n", s->name,
-               (unsigned long long)s->ordinal, time, (unsigned long long)s->pages,
-               (unsigned long long)s->new_chunks, (unsigned long long)snapshot_entry_bytes(s),
-               s->live ? "yes" : "no");
-    }
 }
 
 static const char *text_of(json_t *j, const char *section, const char *key)
@@ -179,12 +146,12 @@ static int show_all(const struct recording *r, const char *path, bool as_json, s
         for (size_t i = 0; i < list.count; i++)
             list.at[i].live = 0;
     if (as_json) {
-        json_object_set_new(j, "snapshots", snapshots_json(&list));
+        json_object_set_new(j, "snapshots", snapshot_table_json(&list));
         json_dumpf(j, stdout, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_ENSURE_ASCII);
         putchar('\n');
     } else {
         show(j, path);
-        show_snapshots(&list);
+        snapshot_table_show(&list);
     }
     snapshot_list_free(&list);
     json_decref(j);

@@ -1,34 +1,12 @@
-#include <signal.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
-#include <jansson.h>
 
-#include "base/file.h"
-#include "base/stop_signals.h"
-#include "base/text.h"
-#include "cli/command.h"
+#include "base/now.h"
 #include "cli/playing.h"
+#include "cli/replaying.h"
 #include "host/gdb_listen.h"
-#include "replay/divergence.h"
-#include "replay/gdb/gdb_server.h"
-#include "replay/gdb/gdb_timeline.h"
-#include "replay/player.h"
 #include "vmm/machine/console.h"
-#include "vmm/machine/machine.h"
-
-/* `replay` shows what the machine put out; `verify` is the same without the output. */
-struct replay_options {
-    const char *recording; /* as it was given */
-    struct snapshot_place place;
-    uint64_t until;
-    bool quiet, json, landings, diverge, parallel;
-    const struct clock_ops *clock;
-    const char *gdb;            /* where it is waited for; NULL: no gdb */
-    uint64_t checkpoint_memory; /* bytes */
-};
 
 #define CHECKPOINT_MEMORY (256ull << 20)
 
@@ -112,58 +90,6 @@ static void note_landings(const struct player *p, const struct replay_options *o
         fprintf(stderr, "dittovm: %s; the recording is as it was\n", e.text);
 }
 
-static int report(struct player *p, const struct replay_options *o, FILE *out)
-{
-    const double seconds = (double)p->landings.ns / 1e9;
-    const struct landing_stats landings = player_landing_stats(p);
-    struct rusage usage;
-    char digest[DIGEST_TEXT];
-    static const char *const results[] = {
-        [PLAYER_ENDED] = "identical",
-        [PLAYER_CUT] = "identical up to where the recorder was killed",
-        [PLAYER_DIVERGED] = "diverged",
-        [PLAYER_STOPPED] = "stopped",
-    };
-
-    const char *result = p->status == PLAYER_CUT && recording_in_progress(p->recording)
-                             ? "identical as far as it is recorded yet"
-                             : results[p->status];
-
-    getrusage(RUSAGE_SELF, &usage);
-    digest_format(&p->end, digest);
-    if (o->json) {
-        json_t *j =
-            json_pack("{s:s, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "result", result,
-                      "complete", p->status == PLAYER_ENDED, "seconds", seconds, "from",
-                      (json_int_t)(p->ordinal - p->stats.syncs), "syncs",
-                      (json_int_t)p->stats.syncs, "events", (json_int_t)p->stats.events, "landings",
-                      (json_int_t)landings.landings, "landing_exits", (json_int_t)landings.exits,
-                      "max_rss_kib", (json_int_t)usage.ru_maxrss, "digest", digest);
-        if (p->status == PLAYER_STOPPED)
-            json_object_set_new(j, "rip",
-                                json_sprintf("%#llx", (unsigned long long)p->cpu->vcpu.regs->rip));
-        if (o->landings)
-            json_object_set_new(j, "landing_costs", landing_log_json(&p->landings));
-        json_dumpf(j, out, JSON_SORT_KEYS);
-        fputc('\n', out);
-        json_decref(j);
-    } else if (p->status != PLAYER_DIVERGED) {
-        text_print(out, "dittovm: %s: %s, %llu sync points, %llu forced points, in %.1f s",
-                   o->recording, result, (unsigned long long)p->stats.syncs,
-                   (unsigned long long)landings.landings, seconds);
-        if (p->status == PLAYER_ENDED)
-            fprintf(out, "; the machine %s", end_reason_text(p->reason));
-        if (p->status == PLAYER_STOPPED)
-            fprintf(out, "; rip is %#llx", (unsigned long long)p->cpu->vcpu.regs->rip);
-        fputc('\n', out);
-        if (o->landings)
-            landing_log_print(&p->landings, out);
-    }
-    if (p->status == PLAYER_DIVERGED)
-        divergence_report(p, stderr);
-    return p->status == PLAYER_DIVERGED ? STATUS_DIVERGED : STATUS_OK;
-}
-
 /* At the snapshot that was named. Nobody sees what a quiet replay does on its way, so it may also
  * begin at the last one before where it is to stop. */
 static int begin(struct player *p, const struct replay_options *o, bool show, struct err *e)
@@ -203,89 +129,7 @@ static int play(struct recording *recording, const struct replay_options *o, boo
     if (rc == 0) {
         describe(&p.landings, &p, host_now_ns() - start);
         note_landings(&p, o); /* first: a report sorts them */
-        rc = report(&p, o, shows ? stderr : stdout);
-    }
-    player_close(&p);
-    return rc;
-}
-
-/* ---- under gdb ---- */
-
-static void interrupt_timeline(void *opaque)
-{
-    timeline_interrupt(opaque);
-}
-
-static void say_how(const struct replay_options *o, const struct gdb_listener *l)
-{
-    text_print(stderr, "dittovm: for symbols: dittovm symbols %s > guest.sym; gdb guest.sym\n",
-               o->place.path);
-    text_print(stderr, "dittovm: waiting for gdb: target remote %s\n", l->name);
-}
-
-static int serve_gdb(struct timeline *t, const struct replay_options *o, struct err *e)
-{
-    struct gdb_listener listener;
-    struct gdb_timeline g;
-    int client, end = GDB_DETACHED;
-
-    if (gdb_open(&listener, o->gdb, e) < 0)
-        return -1;
-    gdb_timeline_init(&g, t);
-    g.target.quit = stop_signals_came();
-    g.may_change = o->diverge;
-    say_how(o, &listener);
-    while (end >= 0 && end != GDB_KILLED && end != GDB_QUIT) {
-        if (gdb_accept(&listener, stop_signals_came(), &client, e) < 0)
-            end = -1;
-        else if (client < 0)
-            end = GDB_QUIT;
-        else {
-            end = gdb_serve(&g.target, client, e);
-            close(client);
-            /* The next one finds what was recorded. */
-            if (end >= 0 && timeline_undo(t, e) == TIMELINE_FAILED)
-                end = -1;
-        }
-    }
-    gdb_timeline_close(&g);
-    gdb_listener_close(&listener);
-    return end < 0 ? -1 : 0;
-}
-
-/* Go where gdb is to begin: at the snapshot that was named, at --to, or at the beginning. */
-static int go_to_start(struct timeline *t, const struct replay_options *o, struct err *e)
-{
-    const struct snapshot_entry *named = NULL;
-    uint64_t to = o->until;
-
-    if (o->place.name[0]) {
-        named = snapshot_list_find(&t->snapshots, t->player->recording, o->place.name, e);
-        if (!named)
-            return -1;
-    }
-    if (to == UINT64_MAX && named)
-        to = named->ordinal;
-    return to == UINT64_MAX || timeline_seek(t, to, e) != TIMELINE_FAILED ? 0 : -1;
-}
-
-static int debug(struct recording *recording, const struct replay_options *o, struct err *e)
-{
-    struct player p;
-    struct timeline t;
-
-    signal(SIGPIPE, SIG_IGN);
-    if (player_open(&p, recording, o->clock, e) < 0)
-        return -1;
-    int rc = timeline_open(&t, &p, o->checkpoint_memory, e);
-    if (rc == 0) {
-        const struct stopper stopper = {interrupt_timeline, &t};
-        stop_signals_call(&stopper);
-        rc = go_to_start(&t, o, e);
-        if (rc == 0)
-            rc = serve_gdb(&t, o, e);
-        stop_signals_call(NULL);
-        timeline_close(&t);
+        rc = replay_report(&p, o, shows ? stderr : stdout);
     }
     player_close(&p);
     return rc;
@@ -318,7 +162,7 @@ static int replay_with(const struct invocation *inv, int argc, char **argv, bool
     struct recording *recording = recording_open(o.place.path, e);
     if (!recording)
         return -1;
-    int rc = o.gdb ? debug(recording, &o, e) : play(recording, &o, show, e);
+    int rc = o.gdb ? replay_under_gdb(recording, &o, e) : play(recording, &o, show, e);
     recording_close(recording);
     return rc;
 }

@@ -1,27 +1,19 @@
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/now.h"
 #include "base/stop_signals.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/description.h"
 #include "cli/run_options.h"
 #include "cli/run_sources.h"
+#include "cli/run_to_end.h"
 #include "host/doctor/doctor.h"
 #include "recording/meta.h"
 #include "replay/live/live.h"
 #include "vmm/machine/machine.h"
-
-static void stop_machine(void *opaque)
-{
-    machine_stop(opaque);
-}
 
 static void stop_arriving(void *opaque)
 {
@@ -55,83 +47,6 @@ static struct recorder *start_recording(const struct run_options *o, const struc
         return NULL;
     }
     return recorder;
-}
-
-static void summarize(const struct run_options *o, const struct machine *m, enum end_reason reason,
-                      const struct recorder_stats *stats, double seconds)
-{
-    struct rusage usage;
-    struct stat st;
-    char digest[DIGEST_TEXT];
-
-    if (o->quiet)
-        return;
-    getrusage(RUSAGE_SELF, &usage);
-    digest_format(&stats->end, digest);
-    long long bytes = o->record && stat(o->recording, &st) == 0 ? (long long)st.st_size : 0;
-    if (o->json) {
-        json_t *j = json_pack(
-            "{s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "end",
-            end_reason_text(reason), "seconds", seconds, "exits", (json_int_t)m->stats.exits,
-            "interrupts", (json_int_t)m->stats.interrupts, "forced", (json_int_t)m->stats.forced,
-            "forced_at_entries", (json_int_t)m->stats.entries, "syncs", (json_int_t)stats->syncs,
-            "events", (json_int_t)stats->events, "bytes", (json_int_t)bytes, "max_rss_kib",
-            (json_int_t)usage.ru_maxrss, "digest", digest);
-        if (o->checkpoint_s)
-            json_object_update_new(
-                j, json_pack("{s:I, s:f, s:f}", "snapshots", (json_int_t)stats->snapshots,
-                             "snapshot_ms", (double)m->stats.snapshot_ns / 1e6, "snapshot_max_ms",
-                             (double)m->stats.snapshot_max_ns / 1e6));
-        json_dumpf(j, stderr, JSON_SORT_KEYS);
-        fputc('\n', stderr);
-        json_decref(j);
-        return;
-    }
-    fprintf(stderr,
-            "dittovm: the machine %s after %.1f s: %llu exits, %llu interrupts, %llu forced\n",
-            reason == END_POWEROFF || reason == END_RESET ? end_reason_text(reason) : "ended",
-            seconds, (unsigned long long)m->stats.exits, (unsigned long long)m->stats.interrupts,
-            (unsigned long long)m->stats.forced);
-    if (stats->snapshots)
-        fprintf(stderr,
-                "dittovm: %llu snapshots, for which the machine stood still %.0f ms at most\n",
-                (unsigned long long)stats->snapshots, (double)m->stats.snapshot_max_ns / 1e6);
-    if (o->record)
-        text_print(stderr,
-                   "dittovm: recorded in %s, %lld bytes; replay it with: dittovm replay %s\n",
-                   o->recording, bytes, o->recording);
-}
-
-/* Run to the end, and finish the recording whatever happened: what was recorded can be replayed. */
-static int run_machine(struct machine *m, struct recorder *recorder, enum end_reason *reason,
-                       struct recorder_stats *stats, struct err *e)
-{
-    struct err later;
-    int rc = machine_run(m, reason, e);
-    bool with_digest = rc == 0 && !m->ended_between;
-
-    if (recorder_end(recorder, &m->vm, *reason, with_digest, rc ? &later : e) < 0)
-        rc = -1;
-    recorder_stats(recorder, stats);
-    if (recorder_finish(recorder, *reason, rc ? &later : e) < 0)
-        rc = -1;
-    return rc;
-}
-
-/* Run a machine that is ready to; start: when it was begun to be made. */
-static int run_ready(const struct run_options *o, struct machine *m, struct recorder *recorder,
-                     uint64_t start, struct err *e)
-{
-    struct recorder_stats stats;
-    enum end_reason reason;
-
-    const struct stopper stopper = {stop_machine, m};
-    stop_signals_call(&stopper);
-    int rc = run_machine(m, recorder, &reason, &stats, e);
-    stop_signals_call(NULL);
-    if (rc == 0)
-        summarize(o, m, reason, &stats, (double)(host_now_ns() - start) / 1e9);
-    return rc;
 }
 
 /* How a machine runs, whatever it is. */
@@ -176,7 +91,7 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
     free(boot.vmlinux);
     bytes_free(&boot.symbols);
     run_sources_drop_boot_files(s); /* they are in guest memory now */
-    int rc = o->record && !recorder ? -1 : run_ready(o, &m, recorder, start, e);
+    int rc = o->record && !recorder ? -1 : run_to_end(o, &m, recorder, start, e);
     machine_destroy(&m);
     return rc;
 }
@@ -212,7 +127,7 @@ static int run_from(const struct run_options *o, struct live *l, struct console 
         return -1;
     if (o->record)
         recorder = record_from(o, l, &m, e);
-    int rc = o->record && !recorder ? -1 : run_ready(o, &m, recorder, start, e);
+    int rc = o->record && !recorder ? -1 : run_to_end(o, &m, recorder, start, e);
     machine_destroy(&m);
     return rc;
 }

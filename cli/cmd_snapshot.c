@@ -1,26 +1,10 @@
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/text.h"
 #include "cli/playing.h"
-#include "recorder/live_state.h"
+#include "cli/snapshot_following.h"
 #include "replay/divergence.h"
-#include "replay/live/recorded_machine.h"
-#include "replay/live/shadow.h"
-#include "replay/snapshot_adder.h"
-
-struct snapshot_options {
-    struct snapshot_place place;
-    uint64_t at;    /* 0: the last sync point */
-    uint64_t every; /* sync points; 0: one snapshot only */
-    uint64_t last;  /* sync point of the recording */
-    const char *name, *disk;
-    const struct clock_ops *clock;
-    bool quiet;
-};
 
 static int take_name(void *into, const char *value, struct err *e)
 {
@@ -108,149 +92,11 @@ static void say(const struct snapshot_entry *made, const struct snapshot_options
                    (unsigned long long)made->new_chunks, o->place.path, made->name);
 }
 
-/* ---- devices and disk that follow the replay ---- */
-
-struct following {
-    struct shadow *shadow; /* NULL: nobody follows */
-    struct disk *disk;
-    struct disk_map *map;
-    struct kernel_code code; /* as the recording describes it */
-};
-
-static void follow_no_more(struct following *f)
-{
-    if (f->shadow)
-        shadow_close(f->shadow);
-    free(f->shadow);
-    disk_map_destroy(f->map);
-    disk_close(f->disk);
-    *f = (struct following){0};
-}
-
-static void say_without(const struct snapshot_options *o, const struct err *why)
-{
-    if (!o->quiet)
-        fprintf(stderr,
-                "dittovm: snapshots are without devices and disk, so that run --from replays to "
-                "them from before: %s\n",
-                why->text);
-}
-
-/* What devices need is there: the disk image, if the machine had one. */
-static int prepare(struct following *f, const struct player *p, const struct snapshot_options *o,
-                   struct err *e)
-{
-    json_t *description = meta_load(p->recording, e);
-    int rc =
-        description ? recorded_disk_open(description, o->disk, o->place.path, &f->disk, e) : -1;
-
-    if (description)
-        recorded_kernel_code(description, &f->code);
-    json_decref(description);
-    if (rc < 0)
-        return -1;
-    f->map = disk_map_create(f->disk, e);
-    f->shadow = calloc(1, sizeof *f->shadow); /* a disk's buffer is in it */
-    if (f->map && !f->shadow)
-        err_set(e, STATUS_ERROR, "out of memory");
-    return f->map && f->shadow ? 0 : -1;
-}
-
-/* Nobody follows from here on; that is an error only when the image was named. */
-static int go_without(struct following *f, const struct snapshot_options *o, struct err *e)
-{
-    follow_no_more(f);
-    if (o->disk)
-        return -1;
-    say_without(o, e);
-    return 0;
-}
-
-/* Begin as near to o->at as can be; with devices where they can be had. */
-static int begin(struct following *f, struct player *p, const struct snapshot_options *o,
-                 struct err *e)
-{
-    struct snapshot_list list;
-
-    if (p->cpu_count > 1 && o->disk)
-        return err_set(e, STATUS_ERROR,
-                       "snapshot --disk is for going live, which a machine with several CPUs, as "
-                       "in %s, cannot; leave it out",
-                       o->place.path);
-    if (p->cpu_count > 1)
-        return playing_begin(p, "", o->at, e);
-    if (prepare(f, p, o, e) < 0)
-        return go_without(f, o, e) < 0 ? -1 : playing_begin(p, "", o->at, e);
-    if (snapshot_list_load(&list, p->recording, e) < 0)
-        return -1;
-    const struct snapshot_entry *from = snapshot_list_live_before(&list, o->at);
-    int rc = from ? player_enter(p, from, e) : 0;
-    if (rc == 0 && shadow_open(f->shadow, p, f->disk, f->code.kexec_hook, from, e) < 0)
-        rc = go_without(f, o, e);
-    snapshot_list_free(&list);
-    return rc;
-}
-
-/* Play on, to before the access there; where the devices turn out not to be those that were
- * recorded, without them. */
-static int play(struct following *f, struct player *p, uint64_t at,
-                const struct snapshot_options *o, struct err *e)
-{
-    const bool progress = !o->quiet && isatty(STDERR_FILENO);
-    int rc = 0;
-
-    if (p->at_sync && p->ordinal == at)
-        return 0;
-    if (f->shadow) {
-        f->shadow->hold = at;
-        rc = shadow_go_on(f->shadow, e);
-    }
-    if (rc == 0)
-        rc = playing_run(p, at, progress, e);
-    if (rc < 0 && f->shadow && f->shadow->differs && go_without(f, o, e) == 0)
-        rc = playing_run(p, at, progress, e);
-    if (rc == 0 && f->shadow && shadow_check_kernel(f->shadow, e) < 0)
-        rc = go_without(f, o, e);
-    return rc;
-}
-
-struct live_part {
-    struct snapshot_live ops; /* its first member */
-    struct live_state state;
-};
-
-static int take_live(const struct snapshot_live *live, struct chunk_store *chunks,
-                     struct bytes *out, struct err *e)
-{
-    return live_state_take(&((const struct live_part *)live)->state, chunks, out, e);
-}
-
-static int take(struct snapshot_adder *a, struct player *p, struct following *f,
-                const struct snapshot_options *o, struct snapshot_entry *made, struct err *e)
-{
-    struct bytes devices = {0}, access = {0};
-    const struct live_part live = {
-        .ops.take = take_live,
-        .state = {.devices = &devices, .access = &access, .disk = f->map},
-    };
-
-    if (f->shadow) {
-        shadow_save(f->shadow, &devices);
-        shadow_save_access(f->shadow, &access);
-    }
-    int rc = snapshot_adder_put(a, p, o->name, f->shadow ? &live.ops : NULL, made, e);
-    bytes_free(&devices);
-    bytes_free(&access);
-    return rc;
-}
-
-/* ---- all of it ---- */
-
 /* 0: the replay stands there; a status otherwise, or -1. */
 static int go_there(struct following *f, struct player *p, uint64_t at,
                     const struct snapshot_options *o, struct err *e)
 {
-    if (play(f, p, at, o, e) < 0)
+    if (following_play(f, p, at, o, e) < 0)
         return -1;
     if (p->status == PLAYER_DIVERGED) {
         divergence_report(p, stderr);
@@ -268,18 +114,18 @@ static int take_all(struct snapshot_adder *a, struct player *p, const struct sna
 {
     struct following f = {0};
     struct snapshot_entry made;
-    int rc = begin(&f, p, o, e);
+    int rc = following_begin(&f, p, o, e);
 
     for (uint64_t at = o->at; rc == 0 && at <= o->last; at += o->every) {
         rc = go_there(&f, p, at, o, e);
         if (rc == 0)
-            rc = take(a, p, &f, o, &made, e);
+            rc = following_take(&f, p, a, o, &made, e);
         if (rc == 0)
             say(&made, o);
         if (!o->every || o->last - at < o->every)
             break;
     }
-    follow_no_more(&f);
+    following_end(&f);
     return rc;
 }
 

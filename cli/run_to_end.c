@@ -1,0 +1,91 @@
+#include "cli/run_to_end.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "base/now.h"
+#include "base/stop_signals.h"
+#include "base/text.h"
+
+static void stop_machine(void *opaque)
+{
+    machine_stop(opaque);
+}
+
+static void summarize(const struct run_options *o, const struct machine *m, enum end_reason reason,
+                      const struct recorder_stats *stats, double seconds)
+{
+    struct rusage usage;
+    struct stat st;
+    char digest[DIGEST_TEXT];
+
+    if (o->quiet)
+        return;
+    getrusage(RUSAGE_SELF, &usage);
+    digest_format(&stats->end, digest);
+    long long bytes = o->record && stat(o->recording, &st) == 0 ? (long long)st.st_size : 0;
+    if (o->json) {
+        json_t *j = json_pack(
+            "{s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "end",
+            end_reason_text(reason), "seconds", seconds, "exits", (json_int_t)m->stats.exits,
+            "interrupts", (json_int_t)m->stats.interrupts, "forced", (json_int_t)m->stats.forced,
+            "forced_at_entries", (json_int_t)m->stats.entries, "syncs", (json_int_t)stats->syncs,
+            "events", (json_int_t)stats->events, "bytes", (json_int_t)bytes, "max_rss_kib",
+            (json_int_t)usage.ru_maxrss, "digest", digest);
+        if (o->checkpoint_s)
+            json_object_update_new(
+                j, json_pack("{s:I, s:f, s:f}", "snapshots", (json_int_t)stats->snapshots,
+                             "snapshot_ms", (double)m->stats.snapshot_ns / 1e6, "snapshot_max_ms",
+                             (double)m->stats.snapshot_max_ns / 1e6));
+        json_dumpf(j, stderr, JSON_SORT_KEYS);
+        fputc('\n', stderr);
+        json_decref(j);
+        return;
+    }
+    fprintf(stderr,
+            "dittovm: the machine %s after %.1f s: %llu exits, %llu interrupts, %llu forced\n",
+            reason == END_POWEROFF || reason == END_RESET ? end_reason_text(reason) : "ended",
+            seconds, (unsigned long long)m->stats.exits, (unsigned long long)m->stats.interrupts,
+            (unsigned long long)m->stats.forced);
+    if (stats->snapshots)
+        fprintf(stderr,
+                "dittovm: %llu snapshots, for which the machine stood still %.0f ms at most\n",
+                (unsigned long long)stats->snapshots, (double)m->stats.snapshot_max_ns / 1e6);
+    if (o->record)
+        text_print(stderr,
+                   "dittovm: recorded in %s, %lld bytes; replay it with: dittovm replay %s\n",
+                   o->recording, bytes, o->recording);
+}
+
+/* Run to the end, and finish the recording whatever happened: what was recorded can be replayed. */
+static int run_machine(struct machine *m, struct recorder *recorder, enum end_reason *reason,
+                       struct recorder_stats *stats, struct err *e)
+{
+    struct err later;
+    int rc = machine_run(m, reason, e);
+    bool with_digest = rc == 0 && !m->ended_between;
+
+    if (recorder_end(recorder, &m->vm, *reason, with_digest, rc ? &later : e) < 0)
+        rc = -1;
+    recorder_stats(recorder, stats);
+    if (recorder_finish(recorder, *reason, rc ? &later : e) < 0)
+        rc = -1;
+    return rc;
+}
+
+int run_to_end(const struct run_options *o, struct machine *m, struct recorder *recorder,
+               uint64_t start, struct err *e)
+{
+    struct recorder_stats stats;
+    enum end_reason reason;
+
+    const struct stopper stopper = {stop_machine, m};
+    stop_signals_call(&stopper);
+    int rc = run_machine(m, recorder, &reason, &stats, e);
+    stop_signals_call(NULL);
+    if (rc == 0)
+        summarize(o, m, reason, &stats, (double)(host_now_ns() - start) / 1e9);
+    return rc;
+}
