@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs test suites and adds them up: run-all.sh [-j WORKERS] SUITE..., of rooms, unit, asan, step, oracle,
-# breakpoints, guests (Linux), asan-guests (the bare-metal ones, recorded and replayed by a build with sanitizers),
+# breakpoints, guests (bare-metal ones), linux-guests, asan-guests (a bare-metal one of each kind, with LONG=1 all of
+# them, recorded and replayed by a build with sanitizers),
 # litmus, litmus-crew, cli/FILE[,FILE...] (tests/cli/FILE.bats), and cli (those of tests/cli that are not named).
 # Each of the workers (default 1) takes the next one when it is done with one: name the long ones first. Every runner
 # speaks TAP; failures are shown in full, and the last line is 'N passed, N failed, N skipped'.
@@ -98,10 +99,13 @@ run_suite() {
         files=("${files[@]/#/tests/cli/}")
         run "$suite" 3600 bats --tap --timing "${files[@]/%/.bats}"
         ;;
-    guests) run guests 3600 env OF=script tests/guests/run.sh ;;
+    guests) run guests 3600 env OF=file tests/guests/run.sh ;;
+    linux-guests) run 'Linux guests' 3600 env OF=script tests/guests/run.sh ;;
     # Not leaks: it would stop what it looks into.
     asan-guests)
-        run 'asan guests' 3600 env OF=file TOOLS="$ASAN_BUILD/tools" ASAN_OPTIONS=detect_leaks=0 tests/guests/run.sh
+        of=asan
+        [ -z "${LONG:-}" ] || of='file'
+        run 'asan guests' 3600 env OF=$of TOOLS="$ASAN_BUILD/tools" ASAN_OPTIONS=detect_leaks=0 tests/guests/run.sh
         ;;
     litmus) run litmus 900 env BRIEF=1 tests/litmus.sh --tap 1 ;;
     litmus-crew) run 'litmus crew' 900 env BRIEF=1 SMP=crew LEVEL=0 tests/litmus.sh --tap 1 ;;

@@ -1,6 +1,6 @@
 #!/bin/bash
-# run.sh [GUEST...]: records and replays the guests of list.cfg, or those named; with OF=file or OF=script those
-# that have such a setting. Writes TAP. All of them run in one emulated host, where one is needed.
+# run.sh [GUEST...]: records and replays the guests of list.cfg, or those named; with OF=SETTING (file, script, asan)
+# those that have it. Writes TAP. All of them run in one emulated host, where one is needed.
 set -u
 tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$tree/tests/lib/common.sh"
