@@ -28,8 +28,8 @@ struct following {
     struct kernel_code code; /* as the recording describes it */
 };
 
-/* Begin as near to o->at as can be; with devices where they can be had. An error only where the
- * image was named and is not good. */
+/* Begin as near to o->at as can be; with devices where they can be had. That they cannot is an
+ * error only where the image was named. */
 int following_begin(struct following *f, struct player *p, const struct snapshot_options *o,
                     struct err *e);
 /* Play on, to before the access at that sync point; where the devices turn out not to be those that

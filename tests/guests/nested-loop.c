@@ -6,17 +6,15 @@
 /* More than are compared; they lie behind the guest, of which the machine must have 160 MiB. */
 #define FAR       (32ull << 20)
 #define FAR_PAGES 20000
-/* More than the recorder looks at for words that change; they lie behind the guest, too. */
-#define NEAR       (8ull << 20)
-#define NEAR_PAGES 1500
+/* Others, so many as are asked for, lie behind the guest, too. */
+#define NEAR (8ull << 20)
 
 /*
  * A loop within a loop, at CPL3. The inner one counts the same way each time, in a register; the
  * outer one's progress shows only in memory, where nothing that the inner loop's code names lies:
  * behind a pointer in a register (pointed=1), on the stack, where a function saves its caller's
  * registers (saved=1; at CPL0), or nowhere near one; or the inner one writes the same to many pages
- * each time (pages=1), or to more than are compared (pages=2; at CPL0), or to more than are looked
- * at (pages=3).
+ * each time (pages=1), or to more than are compared (pages=2; at CPL0), or to N others (pages=N).
  */
 static uint64_t n;
 static struct {
@@ -126,9 +124,9 @@ void guest_main(void)
         done();
         return;
     }
-    if (parameter("pages", 0) == 3) {
+    if (parameter("pages", 0) > 2) {
         first_page = NEAR;
-        pages = NEAR_PAGES;
+        pages = parameter("pages", 0);
     }
     enter_user(parameter("pages", 0)     ? user_pages
                : parameter("pointed", 0) ? user_pointed

@@ -41,9 +41,9 @@
 /* How long code is watched for what it changes: at first, and the last time. */
 #define WATCH_NS      100000ull
 #define WATCH_LAST_NS 400000ull
-/* The last time may be longer by so much for each page written before, while nothing is seen to
- * change: behind an exit, the CPU fetches all translations anew. In the emulated host a loop that
- * writes 600 pages takes a hundred times as long then as it does later. */
+/* Where nothing is seen to change by then, for so much longer for each page written before: behind
+ * an exit, the CPU fetches all translations anew. In the emulated host a loop that writes 600 pages
+ * takes a hundred times as long then as it does later. */
 #define WATCH_PAGE_NS 5000ull
 /* A kick may come before the vCPU has run at all: in the emulated host one in five does. */
 #define EARLY_KICKS_MAX 5
@@ -261,6 +261,13 @@ static enum clock_choice look_whether_it_waits(struct clock *c, const struct clo
     return CLOCK_CHOSEN;
 }
 
+/* Whether a CPU that changes nothing for a moment is worth a longer one: one that spins does not,
+ * and the others wait for it. */
+static bool may_watch_longer(struct vcpu *vcpu, const struct clock_host *host)
+{
+    return host->reason != CLOCK_IF_WAITING && !host->concurrent && !near_pause(vcpu);
+}
+
 /* Let code run on a moment, and see what it does to the memory that it points to. CLOCK_CHOSEN: it
  * stands where a point may be chosen now: where CPUs take turns, at the same CPL. */
 static enum clock_choice watch(struct clock *c, const struct clock_host *host,
@@ -269,20 +276,25 @@ static enum clock_choice watch(struct clock *c, const struct clock_host *host,
     uint64_t changed[LANDMARK_PROBES];
     struct vcpu *vcpu = c->vcpu;
     const unsigned cpl = vcpu_cpl(vcpu);
+    enum clock_choice choice = CLOCK_CHOSEN;
+    bool any_changed = false;
 
     fingerprint_look(vcpu, pointed);
-    const uint64_t last = WATCH_LAST_NS + written_look(vcpu->vm) * WATCH_PAGE_NS;
-    for (uint64_t ns = WATCH_NS; ns <= last; ns *= 2) {
-        const enum clock_choice choice = run_a_moment(c, host, ns, exit, e);
+    const unsigned pages = written_look(vcpu->vm);
+    for (uint64_t ns = WATCH_NS; ns <= WATCH_LAST_NS && !any_changed; ns *= 2) {
+        choice = run_a_moment(c, host, ns, exit, e);
         if (choice != CLOCK_CHOSEN)
             return choice;
         if (vcpu_cpl(vcpu) != cpl && !host->concurrent)
             return CLOCK_LATER;
-        if (fingerprint_changed(vcpu, pointed, changed) ||
-            (ns >= WATCH_LAST_NS && written_any_changed(vcpu->vm)))
-            break;
+        any_changed = fingerprint_changed(vcpu, pointed, changed);
     }
-    return CLOCK_CHOSEN;
+    if (!any_changed && pages && may_watch_longer(vcpu, host) && !written_any_changed(vcpu->vm)) {
+        choice = run_for(c, host, pages * WATCH_PAGE_NS, exit, e);
+        if (choice == CLOCK_CHOSEN && vcpu_cpl(vcpu) != cpl)
+            return CLOCK_LATER;
+    }
+    return choice;
 }
 
 /* Without the words where landing on user code leaves the frame of an exception; how many are left.
@@ -425,6 +437,7 @@ static enum clock_choice choose_in_work(struct clock *c, const struct clock_host
 
     if (choice != CLOCK_CHOSEN)
         return choice;
+    fingerprint_compare_written(c->vcpu, landmark);
     if (!landmark->exact)
         return choose_in_loop(c, host, false, pointed, landmark, exit, e);
     probe_changed(c, pointed, landmark);

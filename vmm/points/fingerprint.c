@@ -11,8 +11,8 @@
 #include "vmm/kvm/vcpu_state.h"
 #include "vmm/points/entry_count.h"
 #include "vmm/points/gphook.h"
-#include "vmm/points/trace/trace.h"
 #include "vmm/points/written.h"
+#include "vmm/points/written_pages.h"
 
 #define STACK_BELOW 128 /* the red zone of the System V ABI */
 #define STACK_ABOVE 384
@@ -293,35 +293,6 @@ void fingerprint_compare_also(const struct guest_memory *m, struct landmark *l, 
     l->words_digest = count ? words_digest(m, l) : 0;
 }
 
-/* Of one page of a landmark. The frame that an exception of user code pushes, at that address, is
- * no part of it: landing may leave one there. Nor are the bytes by which a trace is left for the
- * kernel. False: memory has no such page, so this is no recording of ours. */
-static bool digest_of(const struct vm *vm, uint64_t frame, const struct landmark_page *written,
-                      uint64_t *digest)
-{
-    const uint64_t gpa = guest_memory_gpa(&vm->memory, (uint64_t)written->page * PAGE_BYTES);
-    const uint8_t *at = guest_memory_at(&vm->memory, gpa, PAGE_BYTES);
-    uint8_t page[PAGE_BYTES];
-
-    if (!at)
-        return false;
-    if (trace_hides(vm, gpa, at, page))
-        at = page;
-    if (frame && frame - gpa < PAGE_BYTES) {
-        memmove(page, at, sizeof page);
-        memset(page + (frame - gpa), 0, sizeof(struct exception_frame));
-        at = page;
-    }
-    *digest =
-        written->is_table ? page_digest(at, written->page) : page_digest_of_data(at, written->page);
-    return true;
-}
-
-static uint8_t check_of(uint64_t digest)
-{
-    return (uint8_t)digest;
-}
-
 static uint64_t user_frame(struct vcpu *vcpu, const struct landmark *l)
 {
     return l->cpl == 3 ? gphook_user_frame_gpa(vcpu) : 0;
@@ -329,59 +300,8 @@ static uint64_t user_frame(struct vcpu *vcpu, const struct landmark *l)
 
 void fingerprint_compare_written(struct vcpu *vcpu, struct landmark *l)
 {
-    struct vm *vm = vcpu->vm;
-
-    l->pages_digest = 0;
-    if (!written_list(vm, l))
-        return;
-    const uint64_t frame = user_frame(vcpu, l);
-    struct cursor list = cursor_of(l->page_list, l->page_list_bytes);
-    struct landmark_page page = {0};
-    uint8_t *checks = written_checks(vm);
-    for (unsigned i = 0; landmark_next_page(&list, &page); i++) {
-        uint64_t digest;
-        const bool is_there = digest_of(vm, frame, &page, &digest);
-        assert(is_there);
-        checks[i] = check_of(digest);
-        l->pages_digest += digest;
-    }
-    l->page_checks = checks;
-}
-
-/* Whether the page that the hint has is another one than in the landmark, as its byte there says;
- * false: it may be the same. */
-static bool hinted_page_differs(const struct vm *vm, uint64_t frame, const struct landmark *l,
-                                const struct page_hint *hint)
-{
-    uint64_t digest;
-
-    return hint->known && digest_of(vm, frame, &hint->page, &digest) &&
-           check_of(digest) != l->page_checks[hint->index];
-}
-
-/* Whether all pages written before are as they were there. Most passes of a loop differ in the page
- * in which the one before differed: that one is looked at first. */
-static bool pages_are_equal(struct vcpu *vcpu, const struct landmark *l, struct page_hint *hint)
-{
-    const struct vm *vm = vcpu->vm;
-    const uint64_t frame = user_frame(vcpu, l);
-    struct cursor list = cursor_of(l->page_list, l->page_list_bytes);
-    struct landmark_page page = {0};
-    uint64_t sum = 0;
-
-    if (l->page_checks && hinted_page_differs(vm, frame, l, hint))
-        return false;
-    for (unsigned i = 0; landmark_next_page(&list, &page); i++) {
-        uint64_t digest;
-        if (!digest_of(vm, frame, &page, &digest))
-            return false;
-        if (l->page_checks && check_of(digest) != l->page_checks[i]) {
-            *hint = (struct page_hint){.known = true, .index = i, .page = page};
-            return false;
-        }
-        sum += digest;
-    }
-    return sum == l->pages_digest;
+    if (written_list(vcpu->vm, l))
+        written_pages_note(vcpu->vm, user_frame(vcpu, l), l, written_checks(vcpu->vm));
 }
 
 static uint64_t status_of(const struct landmark *l)
@@ -445,5 +365,7 @@ enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_re
         return FINGERPRINT_MEMORY;
     if (vcpu_fpu_digest(vcpu) != l->fpu)
         return FINGERPRINT_FPU;
-    return !l->exact || pages_are_equal(vcpu, l, hint) ? FINGERPRINT_EQUAL : FINGERPRINT_PAGES;
+    return !l->exact || written_pages_equal(vcpu->vm, user_frame(vcpu, l), l, hint)
+               ? FINGERPRINT_EQUAL
+               : FINGERPRINT_PAGES;
 }

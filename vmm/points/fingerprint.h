@@ -3,6 +3,7 @@
 
 #include "recording/event.h"
 #include "vmm/kvm/vcpu.h"
+#include "vmm/points/written_pages.h"
 
 /*
  * What tells two passes of the same instruction apart: registers, x87/SSE state, the stack, the
@@ -51,14 +52,6 @@ void fingerprint_look(struct vcpu *vcpu, struct pointed_words *out);
 /* How many, up to LANDMARK_PROBES. */
 unsigned fingerprint_changed(struct vcpu *vcpu, const struct pointed_words *before,
                              uint64_t va[LANDMARK_PROBES]);
-
-/* In which of the landmark's pages the last pass that was compared with it differed; zeroed before
- * the first. It saves reading them all, and changes no answer. */
-struct page_hint {
-    bool known;
-    unsigned index; /* in the landmark's list */
-    struct landmark_page page;
-};
 
 /*
  * What differs first between the vCPU, with these registers, and where the landmark was taken. Not

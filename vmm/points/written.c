@@ -15,8 +15,10 @@
 /* How often that is considered at other sync points, where it has more than so many. */
 #define FORGET_NS  1000000000ull
 #define MANY_PAGES 256u
-/* Pages of which a copy is kept for written_changed(): more, and none is. */
-#define LOOK_PAGES 4096u
+/* Pages of which a copy is kept for written_changed(): more, and none is. Fewer for each of several
+ * CPUs that run at the same time. */
+#define LOOK_PAGES      4096u
+#define LOOK_PAGES_EACH 1024u
 /* Roots of page tables that are remembered. */
 #define ROOTS 16u
 
@@ -288,7 +290,8 @@ unsigned written_look(struct vm *vm)
     if (!w)
         return 0;
     struct look *const look = w->now;
-    if (!list(vm, look->page, LOOK_PAGES, &look->pages) || !make_room(look, look->pages))
+    const unsigned most = vm->memory.readable ? LOOK_PAGES_EACH : LOOK_PAGES;
+    if (!list(vm, look->page, most, &look->pages) || !make_room(look, look->pages))
         look->pages = 0;
     for (unsigned i = 0; i < look->pages; i++)
         memcpy(look->copy[i], page_at(vm, look, i), PAGE_BYTES);

@@ -1,0 +1,86 @@
+#include "vmm/points/written_pages.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "mmu/digest.h"
+#include "vmm/points/gphook.h"
+#include "vmm/points/trace/trace.h"
+
+/* Of one page. False: memory has no such page, so this is no recording of ours. */
+static bool digest_of(const struct vm *vm, uint64_t frame, const struct landmark_page *written,
+                      uint64_t *digest)
+{
+    const uint64_t gpa = guest_memory_gpa(&vm->memory, (uint64_t)written->page * PAGE_BYTES);
+    const uint8_t *at = guest_memory_at(&vm->memory, gpa, PAGE_BYTES);
+    uint8_t page[PAGE_BYTES];
+
+    if (!at)
+        return false;
+    if (trace_hides(vm, gpa, at, page))
+        at = page;
+    if (frame && frame - gpa < PAGE_BYTES) {
+        memmove(page, at, sizeof page);
+        memset(page + (frame - gpa), 0, sizeof(struct exception_frame));
+        at = page;
+    }
+    *digest =
+        written->is_table ? page_digest(at, written->page) : page_digest_of_data(at, written->page);
+    return true;
+}
+
+static uint8_t check_of(uint64_t digest)
+{
+    return (uint8_t)digest;
+}
+
+void written_pages_note(const struct vm *vm, uint64_t frame, struct landmark *l, uint8_t *checks)
+{
+    struct cursor list = cursor_of(l->page_list, l->page_list_bytes);
+    struct landmark_page page = {0};
+
+    l->pages_digest = 0;
+    for (unsigned i = 0; landmark_next_page(&list, &page); i++) {
+        uint64_t digest;
+        const bool is_there = digest_of(vm, frame, &page, &digest);
+        assert(is_there);
+        checks[i] = check_of(digest);
+        l->pages_digest += digest;
+    }
+    l->page_checks = checks;
+}
+
+/* Whether the page that the hint has is another one than in the landmark, as its byte there says;
+ * false: it may be the same. */
+static bool hinted_page_differs(const struct vm *vm, uint64_t frame, const struct landmark *l,
+                                const struct page_hint *hint)
+{
+    uint64_t digest;
+
+    return hint->known && digest_of(vm, frame, &hint->page, &digest) &&
+           check_of(digest) != l->page_checks[hint->index];
+}
+
+/* Most passes of a loop differ in the page in which the one before differed: it is looked at first.
+ */
+bool written_pages_equal(const struct vm *vm, uint64_t frame, const struct landmark *l,
+                         struct page_hint *hint)
+{
+    struct cursor list = cursor_of(l->page_list, l->page_list_bytes);
+    struct landmark_page page = {0};
+    uint64_t sum = 0;
+
+    if (l->page_checks && hinted_page_differs(vm, frame, l, hint))
+        return false;
+    for (unsigned i = 0; landmark_next_page(&list, &page); i++) {
+        uint64_t digest;
+        if (!digest_of(vm, frame, &page, &digest))
+            return false;
+        if (l->page_checks && check_of(digest) != l->page_checks[i]) {
+            *hint = (struct page_hint){.known = true, .index = i, .page = page};
+            return false;
+        }
+        sum += digest;
+    }
+    return sum == l->pages_digest;
+}

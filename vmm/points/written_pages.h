@@ -1,0 +1,32 @@
+#ifndef VMM_POINTS_WRITTEN_PAGES_H
+#define VMM_POINTS_WRITTEN_PAGES_H
+
+#include "recording/event.h"
+#include "vmm/kvm/vm.h"
+
+/*
+ * What is in the pages that a landmark lists: all that may have been written since the sync point
+ * before. Where these and the registers are equal, so is the whole machine.
+ *
+ * `frame`: where the CPU pushes the frame of an exception of user code, by its GPA; 0 at CPL0. It
+ * is no part of a page, since landing may leave one there. Nor are the bytes by which a trace is
+ * left for the kernel.
+ */
+
+/* Have the landmark, which has its list, hold what is in its pages now; a byte of each goes to
+ * `checks`, room for l->pages of them, which must last as long as it. */
+void written_pages_note(const struct vm *vm, uint64_t frame, struct landmark *l, uint8_t *checks);
+
+/* In which of the landmark's pages the last pass that was compared with it differed; zeroed before
+ * the first. It saves reading them all, and changes no answer. */
+struct page_hint {
+    bool known;
+    unsigned index; /* in the landmark's list */
+    struct landmark_page page;
+};
+
+/* Whether they are all as they were there. */
+bool written_pages_equal(const struct vm *vm, uint64_t frame, const struct landmark *l,
+                         struct page_hint *hint);
+
+#endif
