@@ -37,10 +37,20 @@ static void print_line(const struct dump *d, const char *kind, const char *text)
     json_decref(j);
 }
 
+static void landmark_format(const struct landmark *l, char *text, size_t size)
+{
+    int used = snprintf(text, size, "forced point ahead at rip %#llx, CPL %u",
+                        (unsigned long long)l->regs[REGISTER_RIP], l->cpl);
+
+    if (l->exact)
+        used += snprintf(text + used, size - (size_t)used, ", %u pages written before", l->pages);
+    if (l->entry != ENTRY_UNKNOWN)
+        snprintf(text + used, size - (size_t)used, ", %s entry %llu into the kernel",
+                 l->entry == ENTRY_HERE ? "at" : "behind", (unsigned long long)l->entries);
+}
+
 static void event_format(const struct event *event, char *text, size_t size)
 {
-    int used;
-
     switch (event->kind) {
     case EVENT_INJECT:
         snprintf(text, size, "interrupt, vector %#x", event->vector);
@@ -60,16 +70,7 @@ static void event_format(const struct event *event, char *text, size_t size)
         snprintf(text, size, "#GP hook at %#llx", (unsigned long long)event->hook.rip);
         break;
     case EVENT_FORCED:
-        used =
-            snprintf(text, size, "forced point ahead at rip %#llx, CPL %u",
-                     (unsigned long long)event->landmark.regs[REGISTER_RIP], event->landmark.cpl);
-        if (event->landmark.exact)
-            used += snprintf(text + used, size - (size_t)used, ", %u pages written before",
-                             event->landmark.pages);
-        if (event->landmark.entry != ENTRY_UNKNOWN)
-            snprintf(text + used, size - (size_t)used, ", %s entry %llu into the kernel",
-                     event->landmark.entry == ENTRY_HERE ? "at" : "behind",
-                     (unsigned long long)event->landmark.entries);
+        landmark_format(&event->landmark, text, size);
         break;
     case EVENT_DIGEST:
         snprintf(text, size, "digest: memory %016llx, CPU %016llx",

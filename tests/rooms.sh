@@ -134,4 +134,14 @@ while read -r lines file; do
     [ "$lines" -le 700 ] || { large=1; echo "# $file has $lines lines"; }
 done < <(for room in $rooms; do wc -l "$room"/*.[ch]; done | grep -v ' total$')
 say $large 'no folder has more than 40 files, no file more than 700 lines'
+
+# clang-format puts the braces of a function, and of nothing else that has lines, at the beginning of a line.
+long=0
+while read -r lines where; do
+    [ "$lines" -le 70 ] || { long=1; echo "# $where has $lines lines"; }
+done < <(git ls-files -z '*.c' | xargs -0 awk '
+    /^[a-z].*\(/ { name = $0 }
+    /^\{/ { began = FNR }
+    /^\}/ && began { print FNR - began + 1, FILENAME ": " name; began = 0 }')
+say $long 'no function has more than 70 lines'
 echo "1..$number"

@@ -192,6 +192,34 @@ static void random_event(struct event *e, const uint8_t *data)
     }
 }
 
+static void assert_same_landmark(const struct landmark *a, const struct landmark *b)
+{
+    assert_memory_equal(a->regs, b->regs, sizeof a->regs);
+    assert_memory_equal(a->code, b->code, a->code_len);
+    assert_int_equal(a->gpa, b->gpa);
+    assert_int_equal(a->cr3, b->cr3);
+    assert_int_equal(a->fpu, b->fpu);
+    assert_int_equal(a->stack, b->stack);
+    assert_int_equal(a->pointed, b->pointed);
+    assert_memory_equal(&a->cs, &b->cs, sizeof a->cs);
+    assert_memory_equal(&a->ss, &b->ss, sizeof a->ss);
+    assert_int_equal(a->probes, b->probes);
+    assert_int_equal(a->counted, b->counted);
+    assert_int_equal(a->branches, b->branches);
+    assert_int_equal(a->entry, b->entry);
+    assert_int_equal(a->entries, b->entries);
+    assert_int_equal(a->entries_gpa, b->entries_gpa);
+    assert_memory_equal(a->probe, b->probe, sizeof a->probe);
+    assert_int_equal(a->exact, b->exact);
+    assert_int_equal(a->pages, b->pages);
+    assert_int_equal(a->page_list_bytes, b->page_list_bytes);
+    assert_memory_equal(a->page_list, b->page_list, a->page_list_bytes);
+    assert_int_equal(!a->page_checks, !b->page_checks);
+    if (a->page_checks)
+        assert_memory_equal(a->page_checks, b->page_checks, a->pages);
+    assert_int_equal(a->pages_digest, b->pages_digest);
+}
+
 static void assert_same_event(const struct event *a, const struct event *b)
 {
     assert_int_equal(a->kind, b->kind);
@@ -232,32 +260,7 @@ static void assert_same_event(const struct event *a, const struct event *b)
         assert_memory_equal(&a->hook, &b->hook, sizeof a->hook);
         break;
     case EVENT_FORCED:
-        assert_memory_equal(a->landmark.regs, b->landmark.regs, sizeof a->landmark.regs);
-        assert_memory_equal(a->landmark.code, b->landmark.code, a->landmark.code_len);
-        assert_int_equal(a->landmark.gpa, b->landmark.gpa);
-        assert_int_equal(a->landmark.cr3, b->landmark.cr3);
-        assert_int_equal(a->landmark.fpu, b->landmark.fpu);
-        assert_int_equal(a->landmark.stack, b->landmark.stack);
-        assert_int_equal(a->landmark.pointed, b->landmark.pointed);
-        assert_memory_equal(&a->landmark.cs, &b->landmark.cs, sizeof a->landmark.cs);
-        assert_memory_equal(&a->landmark.ss, &b->landmark.ss, sizeof a->landmark.ss);
-        assert_int_equal(a->landmark.probes, b->landmark.probes);
-        assert_int_equal(a->landmark.counted, b->landmark.counted);
-        assert_int_equal(a->landmark.branches, b->landmark.branches);
-        assert_int_equal(a->landmark.entry, b->landmark.entry);
-        assert_int_equal(a->landmark.entries, b->landmark.entries);
-        assert_int_equal(a->landmark.entries_gpa, b->landmark.entries_gpa);
-        assert_memory_equal(a->landmark.probe, b->landmark.probe, sizeof a->landmark.probe);
-        assert_int_equal(a->landmark.exact, b->landmark.exact);
-        assert_int_equal(a->landmark.pages, b->landmark.pages);
-        assert_int_equal(a->landmark.page_list_bytes, b->landmark.page_list_bytes);
-        assert_memory_equal(a->landmark.page_list, b->landmark.page_list,
-                            a->landmark.page_list_bytes);
-        assert_int_equal(!a->landmark.page_checks, !b->landmark.page_checks);
-        if (a->landmark.page_checks)
-            assert_memory_equal(a->landmark.page_checks, b->landmark.page_checks,
-                                a->landmark.pages);
-        assert_int_equal(a->landmark.pages_digest, b->landmark.pages_digest);
+        assert_same_landmark(&a->landmark, &b->landmark);
         break;
     case EVENT_DIGEST:
         assert_memory_equal(&a->digest, &b->digest, sizeof a->digest);
