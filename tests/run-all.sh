@@ -103,7 +103,7 @@ run_suite() {
     linux-guests) run 'Linux guests' 3600 env OF=script tests/guests/run.sh ;;
     # Not leaks: it would stop what it looks into.
     asan-guests)
-        of=asan
+        local of=asan
         [ -z "${LONG:-}" ] || of='file'
         run 'asan guests' 3600 env OF=$of TOOLS="$ASAN_BUILD/tools" ASAN_OPTIONS=detect_leaks=0 tests/guests/run.sh
         ;;
