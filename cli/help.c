@@ -71,6 +71,10 @@ static const char behind_commands[] =
     ".TP\n"
     ".B DITTO_KHOST_DEBUG\n"
     "Show the emulated host's console on standard error.\n"
+    ".SH FILES\n"
+    ".TP\n"
+    ".I ${XDG_CACHE_HOME:-~/.cache}/dittovm\n"
+    "Emulated hosts that have started, in which later commands begin; they may be removed.\n"
     ".SH SEE ALSO\n"
     ".BR gdb (1)\n";
 

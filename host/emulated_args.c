@@ -107,11 +107,14 @@ static void add_network(struct string_list *out, const struct emulated_options *
     bytes_free(&netdev);
 }
 
-/* QEMU listens on, one client at a time, and does not wait for it. */
-static void add_gdb(struct string_list *out)
+/* QEMU listens on, one client at a time, and does not wait for it; without gdb nobody is there. */
+static void add_gdb(struct string_list *out, bool gdb)
 {
     string_list_add(out, "-chardev");
-    string_list_add(out, "socket,id=gdb,fd=%d,server=on,wait=off", EMULATED_GDB_FD);
+    if (gdb)
+        string_list_add(out, "socket,id=gdb,fd=%d,server=on,wait=off", EMULATED_GDB_FD);
+    else
+        string_list_add(out, "null,id=gdb");
     string_list_add(out, "-device");
     string_list_add(out, "virtserialport,chardev=gdb,nr=%d,name=%s", KHOST_PORT_GDB,
                     KHOST_GDB_PORT_NAME);
@@ -177,14 +180,14 @@ void emulated_qemu_args(const struct emulated_options *o, const struct string_li
         string_list_add(out, "-device");
         string_list_add(out, "virtserialport,chardev=port%d,nr=%d", port, port);
     }
-    if (o->gdb)
-        add_gdb(out);
+    add_gdb(out, o->gdb);
     add_network(out, o);
     add_shared_directory(out, KHOST_ROOT_TAG, "/", ",readonly=on");
-    for (size_t i = 0; i < rw_dirs->count; i++) {
+    for (size_t i = 0; i < rw_dirs->count || i < EMULATED_RW_DIRS_LEAST; i++) {
+        const bool used = i < rw_dirs->count;
         char tag[32];
         snprintf(tag, sizeof tag, "%s%zu", KHOST_RW_TAG, i);
-        add_shared_directory(out, tag, rw_dirs->items[i], "");
+        add_shared_directory(out, tag, used ? rw_dirs->items[i] : "/", used ? "" : ",readonly=on");
     }
 }
 

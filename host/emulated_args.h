@@ -6,8 +6,9 @@
 #include <time.h>
 
 #include "base/bytes.h"
+#include "base/err.h"
 #include "guest-tools/khost/protocol.h"
-#include "host/emulated.h"
+#include "host/emulated_options.h"
 
 /* Pure functions of host/emulated.c: what QEMU is started with, and what the agent is asked to do.
  */
@@ -31,8 +32,13 @@ int emulated_add_rw_dir(struct string_list *dirs, const char *path, struct err *
 
 /* The descriptors QEMU inherits: port KHOST_PORT_CONTROL is this number, the others follow it. */
 #define EMULATED_FIRST_PORT_FD 3
-/* And behind them gdb's listening socket, if there is one. */
-#define EMULATED_GDB_FD (EMULATED_FIRST_PORT_FD + KHOST_PORT_GDB - KHOST_PORT_CONTROL)
+/* And behind them gdb's listening socket, if there is one, and what emulated_saved.h needs. */
+#define EMULATED_GDB_FD   (EMULATED_FIRST_PORT_FD + KHOST_PORT_GDB - KHOST_PORT_CONTROL)
+#define EMULATED_STATE_FD (EMULATED_GDB_FD + 1)
+
+/* So many directories can be shared read-write at least: with no more of them every host has the
+ * same devices, as a saved one must. */
+#define EMULATED_RW_DIRS_LEAST 3u
 
 /* QEMU's argument vector. show_console: the console goes to QEMU's stdout, else nowhere. */
 void emulated_qemu_args(const struct emulated_options *o, const struct string_list *rw_dirs,

@@ -43,7 +43,7 @@ struct relay {
     char line[512];
     size_t line_length;
     unsigned silent_ticks, start_seconds;
-    bool ready, exited, ended, raw;
+    bool saved, ready, exited, ended, raw;
     enum relay_end end;
     int status, command_status;
     uint64_t out_bytes, err_bytes; /* as the X line tells them */
@@ -145,7 +145,7 @@ static void read_control(struct relay *y)
         return;
     if (n <= 0) {
         err_set(y->e, STATUS_ERROR, "the emulated KVM host ended unexpectedly");
-        finish(y, RELAY_SILENCE, 0);
+        finish(y, y->saved && !y->ready ? RELAY_NOT_SAVED : RELAY_SILENCE, 0);
         return;
     }
     y->line_length += (size_t)n;
@@ -331,7 +331,7 @@ static void close_output(const struct stream *s, int shared)
 }
 
 enum relay_end emulated_relay(const int ports[4], int signals, const struct emulated_request *r,
-                              unsigned start_seconds, int *status, struct err *e)
+                              bool saved, unsigned start_seconds, int *status, struct err *e)
 {
     struct sigaction ignore = {.sa_handler = SIG_IGN}, old;
     struct relay *y = calloc(1, sizeof *y);
@@ -344,6 +344,9 @@ enum relay_end emulated_relay(const int ports[4], int signals, const struct emul
     y->control = ports[0];
     y->signals = signals;
     y->start_seconds = start_seconds;
+    y->saved = saved;
+    if (saved)
+        bytes_put_u32(&y->orders, 0);
     y->r = r;
     y->e = e;
     open_input(&y->in, ports[1]);

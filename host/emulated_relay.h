@@ -10,6 +10,7 @@ enum relay_end {
     RELAY_FAILED,      /* e says why */
     RELAY_NOT_STARTED, /* nothing was done, nothing read from standard input: it can be tried again
                         */
+    RELAY_NOT_SAVED,   /* the same, and QEMU ended because of the saved host */
     RELAY_SILENCE,     /* the control port closed or nobody answers: QEMU's own words are wanted */
 };
 
@@ -17,12 +18,13 @@ enum relay_end {
  * Wait for the agent, send it the request and relay the standard streams until the command has
  * ended. ports[]: our ends of the four sockets, in the order of the KHOST_PORT_ numbers, made
  * non-blocking here and left open. signals: signalfd of the signals to pass on (blocked by the
- * caller). The agent must answer within start_seconds. r->now, rows and columns are filled in here,
- * when it is sent. The terminal is raw meanwhile where r->flags has KHOST_TTY_STDIO. On
- * RELAY_SILENCE *e holds one clause without what QEMU said.
+ * caller). saved: the host is a saved one, whose agent waits and has said so before it was saved;
+ * it is asked again. The agent must answer within start_seconds. r->now, rows and columns are
+ * filled in here, when it is sent. The terminal is raw meanwhile where r->flags has
+ * KHOST_TTY_STDIO. On RELAY_SILENCE *e holds one clause without what QEMU said.
  */
 enum relay_end emulated_relay(const int ports[4], int signals, const struct emulated_request *r,
-                              unsigned start_seconds, int *status, struct err *e);
+                              bool saved, unsigned start_seconds, int *status, struct err *e);
 
 /* Size of the terminal on stdout; 0, 0 when it has none. */
 void emulated_window_size(uint16_t *rows, uint16_t *columns);

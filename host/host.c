@@ -23,6 +23,15 @@
 /* What the emulated host needs besides the guest's memory: its own kernel, the file cache of the
  * shared root, dittovm and the recorder's buffers. */
 #define EMULATED_OWN_MIB 1024
+/* In steps, so that the same saved host serves guests of many sizes. */
+#define EMULATED_STEP_MIB 512
+
+static unsigned emulated_memory_mib(uint64_t guest_bytes)
+{
+    const uint64_t needed = (guest_bytes >> 20) + EMULATED_OWN_MIB;
+
+    return (unsigned)((needed + EMULATED_STEP_MIB - 1) / EMULATED_STEP_MIB * EMULATED_STEP_MIB);
+}
 
 static bool cpu_virtualizes(void)
 {
@@ -144,7 +153,7 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
     struct emulated_options options = {
         .datadir = datadir,
         .qemu = emulated_qemu(datadir, qemu),
-        .memory_mib = (unsigned)(needs->guest_memory >> 20) + EMULATED_OWN_MIB,
+        .memory_mib = emulated_memory_mib(needs->guest_memory),
         .tsc_khz = emulated_tsc_khz(),
         .rw_dirs = rw,
         .rw_dir_count = count,

@@ -115,7 +115,6 @@ declare -A known=(
     [vmm/machine/crew]='crew crew_inside '
     [replay]='player player_inside '
     [replay/gdb]='gdb_server gdb_session '
-    [host]='emulated emulated_args emulated_relay '
 )
 for room in $rooms; do
     now=$(cyclic "$room")

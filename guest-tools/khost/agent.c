@@ -137,9 +137,15 @@ static char **get_strings(struct cursor *c)
 static void get_request(struct request *r)
 {
     uint8_t head[4];
-    read_control(head, sizeof head);
-    struct cursor c = cursor_of(head, sizeof head);
-    uint32_t length = cursor_u32(&c);
+    struct cursor c;
+    uint32_t length;
+    /* A machine that was saved is asked whether it is up where it has said so before. */
+    do {
+        agent_say("R %u", KHOST_PROTOCOL_VERSION);
+        read_control(head, sizeof head);
+        c = cursor_of(head, sizeof head);
+        length = cursor_u32(&c);
+    } while (length == 0);
     uint8_t *body = length <= KHOST_REQUEST_MAX ? malloc(length) : NULL;
     if (!body)
         agent_fail("the request is too large (%u bytes)", length);
@@ -177,7 +183,7 @@ int main(void)
     for (unsigned i = KHOST_PORT_CONTROL; i <= KHOST_PORT_STDERR; i++)
         ports.fd[i] = open_port(i);
     setup_network();
-    agent_say("R %u", KHOST_PROTOCOL_VERSION);
+    setup_cpus();
 
     struct request r = {0};
     get_request(&r);

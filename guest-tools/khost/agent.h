@@ -39,7 +39,10 @@ void agent_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void setup_early_mounts(void);
 void setup_modules(void);
 void setup_network(void);
-/* Clock, random seed, the shared file tree under NEW_ROOT with its /proc, /dev, /tmp. */
+/* The other CPUs, and before them what makes the kernel patch its code. */
+void setup_cpus(void);
+/* For the request: clock, random seed, the shared file tree under NEW_ROOT with its /proc, /dev,
+ * /tmp. */
 void setup_machine(const struct request *r);
 /* Everything that the command wrote is visible outside when this returns. */
 void setup_flush(const struct request *r);

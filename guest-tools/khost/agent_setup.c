@@ -91,15 +91,16 @@ void setup_network(void)
 }
 
 /* Without it getrandom() would block for a second: this CPU has no RDRAND on purpose. */
-static void seed_random(const struct request *r)
+static void seed_random(const uint8_t seed[KHOST_SEED_BYTES])
 {
     struct {
         struct rand_pool_info info;
         uint8_t seed[KHOST_SEED_BYTES];
     } pool = {.info = {.entropy_count = 8 * KHOST_SEED_BYTES, .buf_size = KHOST_SEED_BYTES}};
-    memcpy(pool.info.buf, r->seed, sizeof r->seed);
+    memcpy(pool.info.buf, seed, KHOST_SEED_BYTES);
     int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
-    if (fd < 0 || ioctl(fd, RNDADDENTROPY, &pool) != 0)
+    /* Used at once: what was there before is no secret, and the same in each saved machine. */
+    if (fd < 0 || ioctl(fd, RNDADDENTROPY, &pool) != 0 || ioctl(fd, RNDRESEEDCRNG) != 0)
         fprintf(stderr, "khost: random seed: %s\n", strerror(errno));
     close(fd);
 }
@@ -117,43 +118,6 @@ static void write_file(const char *path, const char *text)
 {
     if (!try_write_file(path, text))
         fprintf(stderr, "khost: %s: %s\n", path, strerror(errno));
-}
-
-static char *under_root(const char *path)
-{
-    size_t size = strlen(NEW_ROOT) + strlen(path) + 1;
-    char *full = malloc(size);
-    if (!full)
-        agent_fail("out of memory");
-    snprintf(full, size, "%s%s", NEW_ROOT, path);
-    return full;
-}
-
-/* mkdir -p; needed only where a fresh file system hides the outer directory (/dev/shm, /tmp). */
-static void make_directories(char *path)
-{
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(path, 0755);
-        *slash = '/';
-    }
-    mkdir(path, 0755);
-}
-
-/*
- * cache=mmap: shared file mappings work and nothing else is cached, so what the command writes and
- * what happens outside meanwhile are seen on both sides (cache=none has no shared mappings).
- */
-static void mount_rw(const struct request *r, size_t index)
-{
-    char tag[32];
-    snprintf(tag, sizeof tag, "%s%zu", KHOST_RW_TAG, index);
-    char *where = under_root(r->rw_dirs[index]);
-    if (access(where, F_OK) != 0)
-        make_directories(where);
-    must_mount(tag, where, "9p", 0,
-               "trans=virtio,version=9p2000.L,msize=512000,cache=mmap,access=client");
-    free(where);
 }
 
 /*
@@ -205,12 +169,16 @@ static void leave_first_cpu(void)
  * The other CPUs, which the kernel was told to leave alone (maxcpus=1). Until here it patches its
  * own code again and again (static keys), and QEMU before 8.1 may miss such a write when another
  * CPU's code is being translated at that moment: it then executes the breakpoint of text_poke() for
- * ever (seen in 1 of 200 starts, on all CPUs, in __schedule()).
+ * ever (seen in 1 of 200 starts, on all CPUs, in __schedule()). So what makes it patch later is
+ * done before: the random number generator gets ready, a VM is made. Mounts patch nothing.
  */
-static void setup_cpus(void)
+void setup_cpus(void)
 {
+    static const uint8_t no_seed[KHOST_SEED_BYTES];
     char path[64];
 
+    seed_random(no_seed);
+    hold_a_vm();
     for (unsigned cpu = 1;; cpu++) {
         snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/online", cpu);
         if (access(path, F_OK) != 0)
@@ -218,6 +186,43 @@ static void setup_cpus(void)
         write_file(path, "1");
     }
     leave_first_cpu();
+}
+
+static char *under_root(const char *path)
+{
+    size_t size = strlen(NEW_ROOT) + strlen(path) + 1;
+    char *full = malloc(size);
+    if (!full)
+        agent_fail("out of memory");
+    snprintf(full, size, "%s%s", NEW_ROOT, path);
+    return full;
+}
+
+/* mkdir -p; needed only where a fresh file system hides the outer directory (/dev/shm, /tmp). */
+static void make_directories(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0755);
+        *slash = '/';
+    }
+    mkdir(path, 0755);
+}
+
+/*
+ * cache=mmap: shared file mappings work and nothing else is cached, so what the command writes and
+ * what happens outside meanwhile are seen on both sides (cache=none has no shared mappings).
+ */
+static void mount_rw(const struct request *r, size_t index)
+{
+    char tag[32];
+    snprintf(tag, sizeof tag, "%s%zu", KHOST_RW_TAG, index);
+    char *where = under_root(r->rw_dirs[index]);
+    if (access(where, F_OK) != 0)
+        make_directories(where);
+    must_mount(tag, where, "9p", 0,
+               "trans=virtio,version=9p2000.L,msize=512000,cache=mmap,access=client");
+    free(where);
 }
 
 /* The kernel creates its node some time after the other ports'. Not opened here: what a gdb that is
@@ -247,7 +252,6 @@ static void mount_devices(const struct request *r)
         fprintf(stderr, "khost: /dev links: %s\n", strerror(errno));
     if (chmod("/dev/kvm", 0666) != 0)
         agent_fail("there is no /dev/kvm inside (%s)", strerror(errno));
-    hold_a_vm();
     /* The caller's uid shall be able to do here what root can: page ownership needs userfaultfd. */
     chmod("/dev/userfaultfd", 0666);
     if (r->flags & KHOST_GDB)
@@ -272,7 +276,7 @@ void setup_machine(const struct request *r)
 {
     struct timespec now = {.tv_sec = (time_t)r->seconds, .tv_nsec = r->nanoseconds};
     clock_settime(CLOCK_REALTIME, &now);
-    seed_random(r);
+    seed_random(r->seed);
 
     must_mount(KHOST_ROOT_TAG, NEW_ROOT, "9p", MS_RDONLY,
                "trans=virtio,version=9p2000.L,msize=512000,cache=loose,access=client");
@@ -292,7 +296,6 @@ void setup_machine(const struct request *r)
     for (size_t i = 0; r->rw_dirs[i]; i++)
         if (strcmp(r->rw_dirs[i], "/") != 0)
             mount_rw(r, i);
-    setup_cpus();
 }
 
 void setup_flush(const struct request *r)

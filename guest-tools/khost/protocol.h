@@ -17,12 +17,11 @@
  *                                were sent to the stdout and stderr ports in all
  *     F <text>                   the command could not be started, and why
  *   outside -> agent
- *     <request>                  once, after R; see below
- *     P                          are you alive?
- *     S <signal>                 send it to the command's process group
- *     W <rows> <columns>         new size of the terminal
- *     E <count>                  end of stdin after so many bytes in all
- *     C <1|2>                    nobody reads stdout (stderr) any more: close it
+ *     <request>                  once, after R; see below. One of no bytes asks for R again: the
+ * machine may have been saved after the first, and gone on elsewhere P                          are
+ * you alive? S <signal>                 send it to the command's process group W <rows> <columns>
+ * new size of the terminal E <count>                  end of stdin after so many bytes in all C
+ * <1|2>                    nobody reads stdout (stderr) any more: close it
  *
  * Because the ports are independent queues, ends of streams are told by byte counts.
  *
@@ -42,7 +41,7 @@
  * A string is a varint length without its NUL, the bytes, and the NUL; a list of strings is a
  * varint count and the strings.
  */
-#define KHOST_PROTOCOL_VERSION 1u
+#define KHOST_PROTOCOL_VERSION 2u
 
 #define KHOST_TTY_STDIO  1u /* stdin and stdout are a terminal: give the command a pty */
 #define KHOST_TTY_STDERR 2u /* and stderr goes there too */

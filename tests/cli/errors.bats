@@ -123,17 +123,70 @@ load helper
     one_error "run 'make khost'"
 }
 
-@test "an emulated KVM host that stands still on its way up is started again" {
-    real=$(command -v qemu-system-x86_64) || skip 'no qemu-system-x86_64'
-    mkdir fake data # without a QEMU of its own, as `make khost-qemu` builds one
-    ln -s "${DITTO_DATADIR:-$BUILD/khost}"/khost-* data
-    printf '#!/bin/sh\n[ -e stood ] || { touch stood && exec sleep 1000; }\nexec %s "$@"\n' "$real" \
+# qemu_when CASES: a QEMU in ./fake that writes its arguments to ./starts and does what the cases of shell say
+# before it starts the real one. The emulated host's files are in ./data, without a QEMU of its own.
+qemu_when() {
+    real=${real:-$(command -v qemu-system-x86_64)} || skip 'no qemu-system-x86_64'
+    [ -e data ] || {
+        mkdir fake data
+        ln -s "${DITTO_DATADIR:-$BUILD/khost}"/khost-* data
+        export PATH=$PWD/fake:$PATH DITTO_DATADIR=$PWD/data
+    }
+    printf '#!/bin/sh\necho "$*" >>%s/starts\ncase $* in\n%s\nesac\nexec %s "$@"\n' "$PWD" "$1" "$real" \
         >fake/qemu-system-x86_64
     chmod +x fake/qemu-system-x86_64
-    PATH=$PWD/fake:$PATH DITTO_DATADIR=$PWD/data bounded 120 "$DITTO" run --host emulated --append ditto.script=hello "$IMAGE" \
-        </dev/null >out 2>err
+}
+
+# inside COMMAND...: in the emulated host, as dittovm starts it.
+inside() {
+    bounded 120 "$TOOLS/in_host" "$@" </dev/null 2>err
+}
+
+@test "an emulated KVM host that stands still on its way up is started again" {
+    qemu_when '*-incoming*) exec sleep 1000 ;;'
+    [ "$(inside echo up)" = up ]
     grep -q 'did not start within 30 s.*starting it again' err
-    grep -q 'ditto: hello ended with status 0' out
+}
+
+@test "an emulated KVM host is started once and saved; what is random differs, and its clock is ours" {
+    export XDG_CACHE_HOME=$PWD/cache
+    mkdir cache
+    qemu_when 'no) ;;'
+    inside true & # the second of two waits for the first
+    inside true
+    wait $!
+    [ "$(grep -c -- '-mon chardev=monitor' starts)" = 1 ]
+    [ "$(grep -c -- '-incoming' starts)" = 2 ]
+    [ "$(find cache -type f | wc -l)" = 1 ]
+    inside cat /proc/sys/kernel/random/uuid >one
+    inside cat /proc/sys/kernel/random/uuid >other
+    [ "$(sort -u one other | wc -l)" = 2 ]
+    before=$EPOCHSECONDS
+    seconds=$(inside date +%s)
+    [ "$seconds" -ge "$before" ] && [ "$seconds" -le "$EPOCHSECONDS" ]
+    [ "$(wc -l <starts)" = 6 ]
+}
+
+@test "a saved emulated KVM host that cannot be used, and a QEMU that cannot save" {
+    export XDG_CACHE_HOME=$PWD/cache
+    mkdir cache
+    qemu_when 'no) ;;'
+    inside true
+    for file in cache/dittovm/host-*; do
+        truncate -s 1000000 "$file"
+    done
+    [ "$(inside echo one)" = one ]
+    grep -q 'ended unexpectedly: .*; starting it again' err
+    [ "$(inside echo two)" = two ]
+    [ "$(grep -c . err)" = 1 ] # that it runs there, and nothing else
+    [ "$(grep -c -- '-incoming' starts)" = 2 ]
+    [ ! -s "$file" ]
+    : >starts
+    rm "$file"
+    qemu_when '*chardev=monitor*) exit 1 ;;'
+    [ "$(inside echo three)" = three ]
+    [ "$(wc -l <starts)" = 2 ]
+    [ ! -s "$file" ]
 }
 
 @test "a clock that the emulated host does not have" {

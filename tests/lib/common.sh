@@ -7,6 +7,7 @@ BUILD=${BUILD:-$tree/build}
 TOOLS=${TOOLS:-$BUILD/tools} # ditto_server's directory
 IMAGE=${IMAGE:-$BUILD/guest/small.img}
 FAILED=$BUILD/failed
+export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$BUILD/cache} # saved emulated hosts
 LIST=${LIST:-$tree/tests/guests/list.cfg}
 
 # bounded SECONDS COMMAND...: 124 when it takes longer; killed if it does not end then either.

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "host/emulated.h"
 #include "host/emulated_args.h"
 #include "host/emulated_tsc.h"
 
@@ -119,20 +120,25 @@ static void qemu_args_name_everything(void **state)
                         "local,id=fs-rw0,path=/a,,b,security_model=none,multidevs=remap");
     assert_string_equal(value_of(&args, "-fsdev", 2),
                         "local,id=fs-rw1,path=/c,security_model=none,multidevs=remap");
-    assert_null(value_of(&args, "-fsdev", 3));
+    /* One more, for the next who needs it: every host has the same devices. */
+    assert_string_equal(value_of(&args, "-fsdev", 3),
+                        "local,id=fs-rw2,path=/,security_model=none,multidevs=remap,readonly=on");
+    assert_null(value_of(&args, "-fsdev", 4));
     assert_true(has(&args, "virtio-9p-pci,fsdev=fs-rw1,mount_tag=rw1"));
     string_list_free(&rw);
     string_list_free(&args);
 }
 
-/* It listens on the descriptor behind the ports', and only if asked to. */
+/* It listens on the descriptor behind the ports', and only if asked to; the port is there in any
+ * case. */
 static void qemu_has_a_port_for_gdb(void **state)
 {
     (void)state;
     struct emulated_options o = {.datadir = "/data", .qemu = "/data/qemu", .memory_mib = 512};
     struct string_list rw = {0}, args = {0};
     emulated_qemu_args(&o, &rw, false, &args);
-    assert_null(value_of(&args, "-chardev", 4));
+    assert_string_equal(value_of(&args, "-chardev", 4), "null,id=gdb");
+    assert_true(has(&args, "virtserialport,chardev=gdb,nr=5,name=ditto.gdb"));
     string_list_free(&args);
 
     o.gdb = true;

@@ -1,0 +1,42 @@
+#ifndef HOST_EMULATED_PROCESS_H
+#define HOST_EMULATED_PROCESS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+#define EMULATED_PORTS 4
+
+/* One running QEMU. */
+struct emulated_process {
+    pid_t pid;
+    int ports[EMULATED_PORTS]; /* our ends, in the order of the KHOST_PORT_ numbers */
+    int said;                  /* what QEMU wrote to stderr: an unnamed file, nothing to clean up */
+};
+
+#define EMULATED_NO_PROCESS                                                                        \
+    ((struct emulated_process){.pid = -1, .ports = {-1, -1, -1, -1}, .said = -1})
+
+/* Finds a program in PATH, unless its name is a path already; false where there is none that can
+ * be executed. */
+bool emulated_find_program(const char *program, char *file, size_t size);
+
+/*
+ * Start args[0] (looked for in PATH) with the ports' other ends at EMULATED_FIRST_PORT_FD and
+ * behind, gdb_fd at EMULATED_GDB_FD and state_fd at EMULATED_STATE_FD (emulated_args.h), where they
+ * are not -1. Its stdout goes to ours with show_console, else to where its stderr goes. It dies
+ * with the calling thread. -1 with *e set when it cannot be started; emulated_process_stop() in any
+ * case.
+ */
+int emulated_process_start(struct emulated_process *p, char **args, int gdb_fd, int state_fd,
+                           bool show_console, struct err *e);
+
+/* Kills it; everything its command wrote is in the outer kernel's hands already. */
+void emulated_process_stop(struct emulated_process *p);
+
+/* Completes the clause in *e, "the emulated host ended ...", by what QEMU said, or by how to see
+ * more. */
+void emulated_process_explain(const struct emulated_process *p, struct err *e);
+
+#endif
