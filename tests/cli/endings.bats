@@ -57,6 +57,18 @@ has_recorded() {
     [[ $output == *identical*'stopped by the user' ]]
 }
 
+@test "a guest that KVM does not come out of is ended by its user" {
+    for kind in cr3-nowhere gdt-nowhere; do
+        rm -f cut.ditto
+        record --memory 32M --append "$kind=1 timer=1" --kernel "$BUILD/guests/hostile.elf"
+        wait_until 60 grep -q $kind cut.out
+        sleep 1
+        stopped_by_user cut.err
+        ditto 0 verify cut.ditto
+        [[ $output == *identical*'stopped by the user' ]]
+    done
+}
+
 @test "Ctrl-A x ends a run with a complete recording" {
     # At a shell; script(1) gives dittovm a terminal.
     booted

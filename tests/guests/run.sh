@@ -7,6 +7,13 @@ tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
 # why_not: the reason why the run that was just made and replayed is not as it should be, or nothing.
 why_not() {
+    if [ -n "$error" ]; then
+        [ "$recorded" = 1 ] && [ "$(grep -cE "^dittovm: .*$error" run.err)" = 1 ] ||
+            { echo "recording: exit status $recorded, not 1 with '$error'" && return; }
+        [ "$replayed" = 0 ] && [ "$(json_field result replay.err)" = identical ] && same_text run.out replay.out ||
+            echo "replay: exit status $replayed, $(json_field result replay.err)"
+        return
+    fi
     [ "$recorded" = 0 ] || { echo "recording: exit status $recorded" && return; }
     [ "$(json_field end run.err)" = "$end" ] ||
         { echo "it ended as '$(json_field end run.err)', not '$end'" && return; }
@@ -29,11 +36,12 @@ why_not() {
 
 # check NUMBER NAME
 check() {
-    local name=$2 file script end expect forced seconds clocks replay_seconds reason
+    local name=$2 file script end error expect forced seconds clocks replay_seconds reason
     local -a what
     file=$(setting "$name" file '')
     script=$(setting "$name" script '')
     end=$(setting "$name" end 'powered off')
+    error=$(setting "$name" error '')
     expect=$(setting "$name" expect '.*')
     forced=$(setting "$name" forced 0)
     seconds=$(setting "$name" timeout 300)
@@ -55,7 +63,7 @@ check() {
     DITTO_IN=$PWD/keys ditto_bounded "$seconds" run.out run.err run --json -o run.ditto "${what[@]}"
     recorded=$?
     replayed=-
-    if [ $recorded = 0 ]; then
+    if [ -e run.ditto ]; then
         ditto_bounded "$seconds" replay.out replay.err replay --json run.ditto
         replayed=$?
         replay_seconds=$(json_field seconds replay.err)

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -213,6 +214,46 @@ static int leave_sti_shadow(struct vcpu *vcpu, struct vcpu_exit *fault)
     return 0;
 }
 
+/* What KVM gives up on is the guest's doing, as a rule: it has no memory where it says it has. */
+static int internal_error(struct vcpu *vcpu, struct err *e)
+{
+    const uint64_t rip = vcpu->regs->rip;
+    uint8_t code[15];
+    char text[3 * sizeof code + 1] = "";
+
+    const size_t n = vcpu_read(vcpu, rip, code, sizeof code);
+    for (size_t i = 0; i < n; i++)
+        snprintf(text + 3 * i, sizeof text - 3 * i, " %02x", code[i]);
+    switch (vcpu->run->internal.suberror) {
+    case KVM_INTERNAL_ERROR_EMULATION:
+        return err_set(e, STATUS_ERROR,
+                       "KVM cannot emulate the guest's instruction at rip %#llx (%s), which lies "
+                       "in, or works on, what is no memory",
+                       (unsigned long long)rip, n ? text + 1 : "not in memory");
+    case KVM_INTERNAL_ERROR_DELIVERY_EV:
+        return err_set(e, STATUS_ERROR,
+                       "KVM cannot deliver an interrupt or exception at rip %#llx: the guest's "
+                       "table for it, or its stack, is no memory",
+                       (unsigned long long)rip);
+    default:
+        return err_set(e, STATUS_ERROR,
+                       "this KVM cannot run the guest (internal error %u at rip %#llx); see "
+                       "'dittovm doctor'",
+                       vcpu->run->internal.suberror, (unsigned long long)rip);
+    }
+}
+
+/* An IN that stands for RDTSC has the port in its code; the guest's own, by DX, is one from
+ * nowhere. */
+static bool is_rdtsc(struct vcpu *vcpu, const struct vcpu_exit *exit)
+{
+    uint8_t code[2];
+
+    return exit->at == RDTSC_PORT && exit->size == 4 &&
+           vcpu_read(vcpu, vcpu->regs->rip, code, sizeof code) == sizeof code && code[0] == 0xe5 &&
+           code[1] == RDTSC_PORT;
+}
+
 /* The one exit switch. */
 static int classify(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
 {
@@ -226,7 +267,7 @@ static int classify(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
         exit->size = run->io.size;
         exit->count = run->io.count;
         exit->data = (uint8_t *)run + run->io.data_offset;
-        if (exit->kind == EXIT_PIO_IN && exit->at == RDTSC_PORT && exit->size == 4)
+        if (exit->kind == EXIT_PIO_IN && is_rdtsc(vcpu, exit))
             exit->kind = EXIT_RDTSC;
         else if (exit->kind == EXIT_PIO_OUT && vcpu->owns_tsd)
             (void)cr4_exit(vcpu, exit);
@@ -266,10 +307,7 @@ static int classify(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
         exit->kind = EXIT_KICK;
         return 0;
     case KVM_EXIT_INTERNAL_ERROR:
-        return err_set(e, STATUS_ERROR,
-                       "this KVM cannot run the guest (internal error %u at rip %#llx); see "
-                       "'dittovm doctor', or give --host emulated",
-                       run->internal.suberror, (unsigned long long)vcpu->regs->rip);
+        return internal_error(vcpu, e);
     case KVM_EXIT_FAIL_ENTRY:
         return err_set(e, STATUS_ERROR, "KVM cannot enter the guest: hardware reason %#llx",
                        (unsigned long long)run->fail_entry.hardware_entry_failure_reason);
