@@ -140,7 +140,7 @@ static bool is_another_kernel(struct machine *m, uint64_t cr3)
            memcmp(code, hook, sizeof code);
 }
 
-void code_watch_look(struct machine *m, uint64_t now)
+void code_watch_look(struct machine *m, struct vcpu *vcpu, uint64_t now)
 {
     const struct guest_memory *memory = &m->vm.memory;
     struct code_watch *w = m->code_watch;
@@ -148,7 +148,7 @@ void code_watch_look(struct machine *m, uint64_t now)
 
     w->due_ns = now + (m->config.parallel ? CREW_EVERY_NS : EVERY_NS);
     w->looks++;
-    vcpu_get_sregs(&m->cpu->vcpu, &sregs);
+    vcpu_get_sregs(vcpu, &sregs);
     if (is_another_kernel(m, sregs.cr3)) {
         machine_doubt(m,
                       "the machine has started another kernel (kexec), of which RDTSC is trapped "
@@ -156,9 +156,9 @@ void code_watch_look(struct machine *m, uint64_t now)
         kexec_forget_kernel(m);
     }
     /* On its way up a CPU has it clear. */
-    if (m->cpu->vcpu.regs->rip >= TOP && cr4_tsd_is_lost(&m->cpu->vcpu)) {
+    if (vcpu->regs->rip >= TOP && cr4_tsd_is_lost(vcpu)) {
         recorder_tsd_set(m->recorder);
-        vcpu_set_sregs(&m->cpu->vcpu, &sregs);
+        vcpu_set_sregs(vcpu, &sregs);
         machine_doubt(m, "RDTSC in programs was not trapped for a moment: CR4.TSD was clear");
     }
     const uint64_t *root = guest_memory_any(memory, sregs.cr3 & PTE_ADDRESS, PAGE_BYTES);

@@ -19,7 +19,7 @@ void code_watch_destroy(struct code_watch *w);
 
 /* Whether it is time to look, `now` being the host's. */
 bool code_watch_is_due(const struct machine *m, uint64_t now);
-/* Look, where the vCPU m->cpu stands at a sync point and no other one runs. */
-void code_watch_look(struct machine *m, uint64_t now);
+/* Look, where the vCPU stands at a sync point and no other one runs. */
+void code_watch_look(struct machine *m, struct vcpu *vcpu, uint64_t now);
 
 #endif

@@ -98,7 +98,7 @@ static int force_point(struct machine *m, bool only_waiting, struct err *e)
     case CLOCK_EXITED:
         if (exit.kind == EXIT_WINDOW && m->forced_window)
             return 0;
-        handle_sync(m, &exit);
+        handle_sync(m, m->cpu, &exit);
         return 0;
     case CLOCK_FAILED:
         break;

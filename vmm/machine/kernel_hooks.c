@@ -16,13 +16,12 @@ bool kernel_hook_exit(const struct machine *m, const struct vcpu *vcpu,
     return is_module(m, vcpu, exit) || kexec_exit(m, vcpu, exit);
 }
 
-void kernel_hook_serve(struct machine *m, const struct vcpu_exit *exit)
+void kernel_hook_serve(struct machine *m, struct vcpu *vcpu, const struct vcpu_exit *exit)
 {
-    struct vcpu *vcpu = &m->cpu->vcpu;
     struct kvm_sregs sregs;
 
     if (!is_module(m, vcpu, exit)) {
-        kexec_serve(m, exit);
+        kexec_serve(m, vcpu, exit);
         return;
     }
     vcpu_get_sregs(vcpu, &sregs);

@@ -10,6 +10,6 @@
 bool kernel_hook_exit(const struct machine *m, const struct vcpu *vcpu,
                       const struct vcpu_exit *exit);
 /* Do what it is for: it writes to the guest's memory, like a device. */
-void kernel_hook_serve(struct machine *m, const struct vcpu_exit *exit);
+void kernel_hook_serve(struct machine *m, struct vcpu *vcpu, const struct vcpu_exit *exit);
 
 #endif

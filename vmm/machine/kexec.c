@@ -55,15 +55,14 @@ static void doubt(struct machine *m, const char *why)
 /* ---- before relocate_kernel() ---- */
 
 /* machine_kexec(struct kimage *image) */
-static void prepare(struct machine *m)
+static void prepare(struct machine *m, struct vcpu *vcpu)
 {
-    const struct vcpu *vcpu = &m->cpu->vcpu;
     const struct guest_memory *memory = &m->vm.memory;
     const uint64_t kimage = vcpu->regs->rdi;
     struct kexec_image image;
     struct kvm_sregs sregs;
 
-    vcpu_get_sregs(&m->cpu->vcpu, &sregs);
+    vcpu_get_sregs(vcpu, &sregs);
     m->kexec = (struct kexec_jump){0};
     if (walk_read(memory, sregs.cr3, kimage + KEXEC_IMAGE_HEAD, &image.head, 8) != 8 ||
         walk_read(memory, sregs.cr3, kimage + KEXEC_IMAGE_START, &image.start, 8) != 8 ||
@@ -162,9 +161,8 @@ static int install(struct machine *m, struct new_kernel *k, struct err *e)
 }
 
 /* relocate_kernel() may have cleared it: newer kernels have that among their data. */
-static void take_tsd(struct machine *m)
+static void take_tsd(struct machine *m, struct vcpu *vcpu)
 {
-    struct vcpu *vcpu = &m->cpu->vcpu;
     struct kvm_sregs sregs;
 
     if (!cr4_tsd_is_lost(vcpu))
@@ -174,7 +172,7 @@ static void take_tsd(struct machine *m)
     vcpu_set_sregs(vcpu, &sregs);
 }
 
-static void enter(struct machine *m)
+static void enter(struct machine *m, struct vcpu *vcpu)
 {
     const uint64_t *entry = guest_memory_at(&m->vm.memory, m->kexec.entry, sizeof *entry);
     struct new_kernel k = {0};
@@ -182,8 +180,7 @@ static void enter(struct machine *m)
     uint64_t to = entry ? *entry : 0;
 
     kexec_forget_kernel(m);
-    if (find_kernel(&m->vm.memory, to, m->cpu->vcpu.regs->rsi, &k, &e) < 0 ||
-        install(m, &k, &e) < 0)
+    if (find_kernel(&m->vm.memory, to, vcpu->regs->rsi, &k, &e) < 0 || install(m, &k, &e) < 0)
         doubt(m, e.text);
     else
         to = k.boot.rip + k.moved;
@@ -193,15 +190,15 @@ static void enter(struct machine *m)
     memcpy(way_on + 2, &to, sizeof to);
     (void)m->dma.dma.write(&m->dma.dma, m->kexec.at - WAY_ON_BYTES, way_on, sizeof way_on);
     m->kexec = (struct kexec_jump){0};
-    take_tsd(m);
+    take_tsd(m, vcpu);
 }
 
-void kexec_serve(struct machine *m, const struct vcpu_exit *exit)
+void kexec_serve(struct machine *m, struct vcpu *vcpu, const struct vcpu_exit *exit)
 {
-    assert(kexec_exit(m, &m->cpu->vcpu, exit));
+    assert(kexec_exit(m, vcpu, exit));
     m->kexec_began = true;
     if (exit->at == KEXEC_PORT)
-        prepare(m);
+        prepare(m, vcpu);
     else
-        enter(m);
+        enter(m, vcpu);
 }

@@ -18,7 +18,7 @@
  * What is not understood (a purgatory of an unknown kind, a kernel that is no bzImage) runs as it
  * is, and is a doubt of the recording.
  */
-void kexec_serve(struct machine *m, const struct vcpu_exit *exit);
+void kexec_serve(struct machine *m, struct vcpu *vcpu, const struct vcpu_exit *exit);
 
 /* Whether this exit is one of these two. */
 bool kexec_exit(const struct machine *m, const struct vcpu *vcpu, const struct vcpu_exit *exit);

@@ -90,7 +90,8 @@ struct machine {
     struct views views; /* of CPUs that run at the same time; */
     struct crew *crew;  /* how they do; else NULL */
     struct machine_cpu cpus[MAX_VCPUS];
-    struct machine_cpu *cpu; /* whose turn it is: the others stand at sync points of theirs */
+    /* Where they take turns, whose turn it is: the others stand at sync points of theirs. */
+    struct machine_cpu *cpu;
     struct schedule schedule;
     struct pc pc;
     uint64_t start_ns; /* when device time was 0, by the host's clock; it may wrap */

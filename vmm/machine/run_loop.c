@@ -116,7 +116,7 @@ uint64_t update_devices(struct machine *m, uint64_t now)
 
 /* ---- delivery at a sync point ---- */
 
-bool hook_is_due(struct machine *m)
+bool hook_is_due(struct machine *m, struct machine_cpu *cpu)
 {
     struct gp_hook hook;
     uint64_t gate_gpa;
@@ -125,25 +125,24 @@ bool hook_is_due(struct machine *m)
     if (m->hook.rip || m->syncs_to_hook_check-- > 0)
         return false;
     m->syncs_to_hook_check = HOOK_CHECK_SYNCS;
-    return gphook_prepare(&m->cpu->vcpu, &hook, &gate_gpa, gate);
+    return gphook_prepare(&cpu->vcpu, &hook, &gate_gpa, gate);
 }
 
-void install_hook(struct machine *m)
+void install_hook(struct machine *m, struct machine_cpu *cpu)
 {
     struct gp_hook hook;
     uint64_t gate_gpa;
     uint8_t gate[16];
 
-    if (m->hook.rip || !gphook_prepare(&m->cpu->vcpu, &hook, &gate_gpa, gate))
+    if (m->hook.rip || !gphook_prepare(&cpu->vcpu, &hook, &gate_gpa, gate))
         return;
     m->hook = hook;
     m->dma.dma.write(&m->dma.dma, gate_gpa, gate, sizeof gate);
     recorder_hook(m->recorder, &m->hook);
 }
 
-void deliver(struct machine *m)
+void deliver(struct machine *m, struct machine_cpu *cpu)
 {
-    struct machine_cpu *cpu = m->cpu;
     bool pending = pc_irq_pending(&m->pc, cpu->vcpu.index);
 
     if (cpu->nmi && !cpu->fault_pending) {
@@ -188,7 +187,7 @@ static uint64_t tsc_now(struct machine *m)
     return device_now(m); /* a TSC of 1 GHz */
 }
 
-static void access_msr(struct machine *m, const struct vcpu_exit *exit)
+static void access_msr(struct machine *m, struct machine_cpu *cpu, const struct vcpu_exit *exit)
 {
     uint8_t answer[9] = {0};
     uint64_t value = 0;
@@ -211,21 +210,22 @@ static void access_msr(struct machine *m, const struct vcpu_exit *exit)
     memcpy(answer, &value, sizeof value);
     answer[8] = !ok;
     recorder_input(m->recorder, answer, sizeof answer);
-    vcpu_finish_msr(&m->cpu->vcpu, value, !ok);
+    vcpu_finish_msr(&cpu->vcpu, value, !ok);
     /* KVM is about to raise #GP: an interrupt injected now would be lost. */
-    m->cpu->fault_pending = !ok;
+    cpu->fault_pending = !ok;
 }
 
-static void handle_trap(struct machine *m, const struct exception_frame *frame)
+static void handle_trap(struct machine *m, struct machine_cpu *cpu,
+                        const struct exception_frame *frame)
 {
-    enum trap_kind kind = gphook_classify(&m->cpu->vcpu, frame);
+    enum trap_kind kind = gphook_classify(&cpu->vcpu, frame);
     uint64_t tsc = 0;
 
     if (kind == TRAP_RDTSC) {
         tsc = tsc_now(m);
         recorder_tsc(m->recorder, tsc);
     }
-    gphook_finish(&m->cpu->vcpu, &m->hook, kind, frame, tsc);
+    gphook_finish(&cpu->vcpu, &m->hook, kind, frame, tsc);
 }
 
 /* All CPUs have halted: sleep until a device has something to say. Guest time that passes here
@@ -258,50 +258,50 @@ static void wait_for_interrupt(struct machine *m)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-void handle_sync(struct machine *m, struct vcpu_exit *exit)
+void handle_sync(struct machine *m, struct machine_cpu *cpu, struct vcpu_exit *exit)
 {
-    struct lapic *lapic = pc_lapic(&m->pc, m->cpu->vcpu.index);
+    struct lapic *lapic = pc_lapic(&m->pc, cpu->vcpu.index);
     struct exception_frame frame;
     uint64_t tsc;
 
     assert(exit->kind <= EXIT_SYNC_LAST);
-    if (gphook_hit(&m->cpu->vcpu, &m->hook, exit, &frame))
+    if (gphook_hit(&cpu->vcpu, &m->hook, exit, &frame))
         exit->kind = EXIT_TRAP;
-    recorder_sync(m->recorder, &m->cpu->vcpu, exit);
-    clock_sync(&m->cpu->clock);
+    recorder_sync(m->recorder, &cpu->vcpu, exit);
+    clock_sync(&cpu->clock);
     m->at_sync = true;
     /* CR8 and the task priority of the APIC are one thing: what the CPU did to it is seen here, and
      * what it did by way of the APIC below. */
-    if (lapic && vcpu_cr8(&m->cpu->vcpu) != lapic_cr8(lapic))
-        lapic_set_cr8(lapic, vcpu_cr8(&m->cpu->vcpu));
+    if (lapic && vcpu_cr8(&cpu->vcpu) != lapic_cr8(lapic))
+        lapic_set_cr8(lapic, vcpu_cr8(&cpu->vcpu));
     switch (exit->kind) {
     case EXIT_PIO_IN:
     case EXIT_PIO_OUT:
     case EXIT_MMIO_READ:
     case EXIT_MMIO_WRITE:
         serve(m, exit);
-        if (kernel_hook_exit(m, &m->cpu->vcpu, exit))
-            kernel_hook_serve(m, exit);
+        if (kernel_hook_exit(m, &cpu->vcpu, exit))
+            kernel_hook_serve(m, &cpu->vcpu, exit);
         break;
     case EXIT_RDMSR:
     case EXIT_WRMSR:
-        access_msr(m, exit);
+        access_msr(m, cpu, exit);
         break;
     case EXIT_RDTSC:
         tsc = tsc_now(m);
         recorder_tsc(m->recorder, tsc);
-        vcpu_finish_rdtsc(&m->cpu->vcpu, exit, tsc);
+        vcpu_finish_rdtsc(&cpu->vcpu, exit, tsc);
         break;
     case EXIT_CR4_READ:
     case EXIT_CR4_WRITE:
-        cr4_finish(&m->cpu->vcpu, exit);
-        m->cpu->fault_pending = vcpu_event_pending(&m->cpu->vcpu);
+        cr4_finish(&cpu->vcpu, exit);
+        cpu->fault_pending = vcpu_event_pending(&cpu->vcpu);
         break;
     case EXIT_TRAP:
-        handle_trap(m, &frame);
+        handle_trap(m, cpu, &frame);
         break;
     case EXIT_HLT:
-        m->cpu->state = CPU_HALTED;
+        cpu->state = CPU_HALTED;
         break;
     case EXIT_SHUTDOWN:
         m->ended = END_TRIPLE_FAULT;
@@ -309,9 +309,9 @@ void handle_sync(struct machine *m, struct vcpu_exit *exit)
     default:
         break;
     }
-    if (lapic && lapic_cr8(lapic) != vcpu_cr8(&m->cpu->vcpu)) {
+    if (lapic && lapic_cr8(lapic) != vcpu_cr8(&cpu->vcpu)) {
         recorder_cr8(m->recorder, lapic_cr8(lapic));
-        vcpu_set_cr8(&m->cpu->vcpu, lapic_cr8(lapic));
+        vcpu_set_cr8(&cpu->vcpu, lapic_cr8(lapic));
     }
 }
 
@@ -400,11 +400,11 @@ static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
         m->ended = END_STOPPED;
     if (m->ended)
         return 0;
-    if (hook_is_due(m))
-        install_hook(m);
+    if (hook_is_due(m, m->cpu))
+        install_hook(m, m->cpu);
     if (code_watch_is_due(m, now))
-        code_watch_look(m, now);
-    deliver(m);
+        code_watch_look(m, &m->cpu->vcpu, now);
+    deliver(m, m->cpu);
     m->at_sync = false;
     return recorder_epoch(m->recorder, now, e);
 }
@@ -455,7 +455,7 @@ static int run_once(struct machine *m, struct err *e)
     }
     if (exit.kind == EXIT_WINDOW && m->forced_window)
         return force_point_at_window(m, e);
-    handle_sync(m, &exit);
+    handle_sync(m, m->cpu, &exit);
     return 0;
 }
 

@@ -6,8 +6,9 @@
 
 /*
  * What the two loops of a live machine have in common: run_loop.c, whose vCPUs take turns on one
- * thread, and crew.c, where each has a thread. `m->cpu` is the one that all of this is about.
+ * thread (m->cpu is the one whose turn it is), and crew.c, where each has a thread.
  */
+
 /* An interrupt, or another vCPU, that has waited so long stops the vCPU wherever it is. */
 #define HURRY_NS 1500000000ull
 /* The same while Linux patches itself: it works for seconds there on a busy host, nobody waits for
@@ -65,14 +66,14 @@ bool machine_stop_wanted(const struct machine *m);
  * next: both are the host's time. */
 uint64_t update_devices(struct machine *m, uint64_t now);
 /* Record a sync point, and do what the guest wants there. */
-void handle_sync(struct machine *m, struct vcpu_exit *exit);
+void handle_sync(struct machine *m, struct machine_cpu *cpu, struct vcpu_exit *exit);
 /* What waits for the CPU at the sync point where it stands, before it runs on. */
-void deliver(struct machine *m);
+void deliver(struct machine *m, struct machine_cpu *cpu);
 /* Whether the #GP hook (vmm/points/gphook.h) is not in place, and can be. To be asked at every sync
  * point: it looks at some of them. */
-bool hook_is_due(struct machine *m);
+bool hook_is_due(struct machine *m, struct machine_cpu *cpu);
 /* Put it there, if it is so. */
-void install_hook(struct machine *m);
+void install_hook(struct machine *m, struct machine_cpu *cpu);
 /* forcing.c: between sync points, an interrupt, another CPU, or the user's wish to stop, that waits
  * too long forces one. *wake becomes earlier if something is to be done before it. */
 int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, struct err *e);

@@ -47,7 +47,6 @@ void crew_attend(struct member *c)
 {
     struct machine *m = c->crew->machine;
 
-    m->cpu = c->cpu;
     m->pc.apics.accessing = c->index;
 }
 
@@ -114,15 +113,15 @@ static void serve(struct member *c)
     struct machine *m = c->crew->machine;
     const bool fault = c->exit.kind == EXIT_FAULT;
 
-    handle_sync(m, &c->exit);
+    handle_sync(m, c->cpu, &c->exit);
     c->served++;
     views_return(&m->views, c->index);
     if (fault)
         give_page(c);
     if (c->for_all) {
-        install_hook(m);
+        install_hook(m, c->cpu);
         if (code_watch_is_due(m, host_elapsed(m)))
-            code_watch_look(m, host_elapsed(m));
+            code_watch_look(m, &c->cpu->vcpu, host_elapsed(m));
     }
     c->arrived = c->for_all = false;
 }
@@ -154,7 +153,7 @@ static int take_turn(struct member *c, struct err *e)
     c->cpu->state = CPU_RUNS;
     if (c->cpu->starts && start(c, e) < 0)
         return -1;
-    deliver(m);
+    deliver(m, c->cpu);
     c->wanted_ns = c->pending_ns = c->retry_ns = c->retry_after_ns = 0;
     c->runs = true;
     written_forget(c->cpu->vcpu.vm, host_elapsed(m));

@@ -65,7 +65,7 @@ struct crew {
 
 /* It cannot go on: everybody leaves the guest. The first error counts. */
 void crew_fail(struct crew *crew, const struct err *e);
-/* What follows is about this one. */
+/* What devices are asked from here on, this one asks. */
 void crew_attend(struct member *c);
 
 /* ---- pages ---- */

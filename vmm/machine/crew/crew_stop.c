@@ -71,8 +71,8 @@ static bool uses_memory(const struct member *c)
 {
     struct machine *m = c->crew->machine;
 
-    return rings_doorbell(&c->exit) || hook_is_due(m) || code_watch_is_due(m, host_elapsed(m)) ||
-           kernel_hook_exit(m, &c->cpu->vcpu, &c->exit);
+    return rings_doorbell(&c->exit) || hook_is_due(m, c->cpu) ||
+           code_watch_is_due(m, host_elapsed(m)) || kernel_hook_exit(m, &c->cpu->vcpu, &c->exit);
 }
 
 void crew_arrive(struct member *c, const struct vcpu_exit *exit)
