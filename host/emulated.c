@@ -17,8 +17,9 @@
 #include "host/emulated_saved.h"
 
 #define QEMU "qemu-system-x86_64"
-/* The host is given 30 s to start, then 60, then so long. */
-#define START_SECONDS_LAST 60u
+/* The host is given so long to start, then twice as long, and once more. */
+#define START_SECONDS_FIRST 30u
+#define START_SECONDS_LAST  (4 * START_SECONDS_FIRST)
 
 const char *emulated_qemu(const char *datadir, char path[EMULATED_PATH_MAX])
 {
@@ -102,6 +103,8 @@ static enum relay_end run_once(const struct emulated_options *o, const struct em
 {
     const bool debug = getenv(EMULATED_DEBUG_VARIABLE) != NULL;
     const int saved = from_saved ? emulated_saved_open(o, rw_dirs, start_seconds) : -1;
+    const struct emulated_passed passed = {
+        .gdb = o->gdb ? o->gdb_fd : -1, .state = saved, .monitor = -1};
     struct string_list args = {0};
     struct emulated_process host = EMULATED_NO_PROCESS;
     enum relay_end end = RELAY_FAILED;
@@ -110,13 +113,12 @@ static enum relay_end run_once(const struct emulated_options *o, const struct em
     emulated_qemu_args(o, rw_dirs, debug, &args);
     if (saved >= 0) {
         string_list_add(&args, "-incoming");
-        string_list_add(&args, "fd:%d", EMULATED_STATE_FD);
+        string_list_add(&args, "exec:cat /proc/$PPID/fd/%d", EMULATED_STATE_FD);
     }
     int signals = take_signals(&old);
     if (signals < 0) {
         err_set(e, STATUS_ERROR, "signalfd: %s", strerror(errno));
-    } else if (emulated_process_start(&host, args.items, o->gdb ? o->gdb_fd : -1, saved, debug,
-                                      e) == 0) {
+    } else if (emulated_process_start(&host, args.items, &passed, debug, e) == 0) {
         end = emulated_relay(host.ports, signals, r, saved >= 0, start_seconds, status, e);
         if (end == RELAY_SILENCE || end == RELAY_NOT_STARTED || end == RELAY_NOT_SAVED)
             emulated_process_explain(&host, e);
@@ -128,7 +130,7 @@ static enum relay_end run_once(const struct emulated_options *o, const struct em
     string_list_free(&args);
     if (saved >= 0)
         close(saved);
-    if (end == RELAY_NOT_SAVED)
+    if (saved >= 0 && (end == RELAY_NOT_SAVED || end == RELAY_NOT_STARTED))
         emulated_saved_give_up(o);
     return end;
 }
@@ -140,14 +142,14 @@ static int run_with(const struct emulated_options *o, const struct emulated_requ
     int status = -1;
     bool first = true;
 
-    for (unsigned start_seconds = 30;; start_seconds *= 2, first = false) {
+    for (unsigned start_seconds = START_SECONDS_FIRST;; start_seconds *= 2, first = false) {
         switch (run_once(o, r, rw_dirs, first, start_seconds, &status, e)) {
         case RELAY_EXITED:
         case RELAY_SIGNAL:
             return status;
         case RELAY_NOT_STARTED:
         case RELAY_NOT_SAVED:
-            if (start_seconds > START_SECONDS_LAST)
+            if (start_seconds >= START_SECONDS_LAST)
                 return -1;
             fprintf(stderr, "dittovm: %s; starting it again\n", e->text);
             *e = (struct err){0};

@@ -17,7 +17,7 @@
 #include "host/emulated_options.h"
 
 /* Numbers behind EMULATED_FIRST_PORT_FD, with gaps. */
-#define PASSED_MAX (EMULATED_STATE_FD + 1 - EMULATED_FIRST_PORT_FD)
+#define PASSED_MAX (EMULATED_MONITOR_FD + 1 - EMULATED_FIRST_PORT_FD)
 
 static void close_ports(const int ports[EMULATED_PORTS])
 {
@@ -78,10 +78,10 @@ static _Noreturn void become_qemu(char **args, const int passed[PASSED_MAX], int
     _exit(write(2, message, sizeof message - 1) > 0 ? 127 : 126);
 }
 
-int emulated_process_start(struct emulated_process *p, char **args, int gdb_fd, int state_fd,
-                           bool show_console, struct err *e)
+int emulated_process_start(struct emulated_process *p, char **args,
+                           const struct emulated_passed *passed, bool show_console, struct err *e)
 {
-    int passed[PASSED_MAX] = {-1, -1, -1, -1};
+    int theirs[PASSED_MAX] = {-1, -1, -1, -1, passed->gdb, passed->state, passed->monitor};
     const pid_t parent = getpid();
     *p = EMULATED_NO_PROCESS;
     p->said = memfd_create("qemu-stderr", MFD_CLOEXEC);
@@ -91,18 +91,16 @@ int emulated_process_start(struct emulated_process *p, char **args, int gdb_fd, 
         ok = ok && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0;
         if (ok) {
             p->ports[i] = pair[0];
-            passed[i] = pair[1];
+            theirs[i] = pair[1];
         }
     }
-    passed[EMULATED_GDB_FD - EMULATED_FIRST_PORT_FD] = gdb_fd;
-    passed[EMULATED_STATE_FD - EMULATED_FIRST_PORT_FD] = state_fd;
     if (ok)
         p->pid = fork();
     if (p->pid == 0)
-        become_qemu(args, passed, show_console ? STDERR_FILENO : p->said, p->said, parent);
+        become_qemu(args, theirs, show_console ? STDERR_FILENO : p->said, p->said, parent);
     if (p->pid < 0)
         err_set(e, STATUS_ERROR, "cannot start the emulated KVM host: %s", strerror(errno));
-    close_ports(passed);
+    close_ports(theirs);
     return p->pid < 0 ? -1 : 0;
 }
 

@@ -22,15 +22,19 @@ struct emulated_process {
  * be executed. */
 bool emulated_find_program(const char *program, char *file, size_t size);
 
+/* What QEMU gets besides its ports, at EMULATED_GDB_FD and so on (emulated_args.h); -1: not. */
+struct emulated_passed {
+    int gdb, state, monitor;
+};
+
 /*
  * Start args[0] (looked for in PATH) with the ports' other ends at EMULATED_FIRST_PORT_FD and
- * behind, gdb_fd at EMULATED_GDB_FD and state_fd at EMULATED_STATE_FD (emulated_args.h), where they
- * are not -1. Its stdout goes to ours with show_console, else to where its stderr goes. It dies
- * with the calling thread. -1 with *e set when it cannot be started; emulated_process_stop() in any
- * case.
+ * behind. Its stdout goes to our stderr with show_console, else to where its own stderr goes. It
+ * dies with the calling thread. -1 with *e set when it cannot be started; emulated_process_stop()
+ * in any case.
  */
-int emulated_process_start(struct emulated_process *p, char **args, int gdb_fd, int state_fd,
-                           bool show_console, struct err *e);
+int emulated_process_start(struct emulated_process *p, char **args,
+                           const struct emulated_passed *passed, bool show_console, struct err *e);
 
 /* Kills it; everything its command wrote is in the outer kernel's hands already. */
 void emulated_process_stop(struct emulated_process *p);

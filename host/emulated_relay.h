@@ -10,7 +10,7 @@ enum relay_end {
     RELAY_FAILED,      /* e says why */
     RELAY_NOT_STARTED, /* nothing was done, nothing read from standard input: it can be tried again
                         */
-    RELAY_NOT_SAVED,   /* the same, and QEMU ended because of the saved host */
+    RELAY_NOT_SAVED,   /* the same: the saved host ended before its agent answered */
     RELAY_SILENCE,     /* the control port closed or nobody answers: QEMU's own words are wanted */
 };
 

@@ -1,7 +1,6 @@
 #include "host/emulated_saved.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -17,13 +16,13 @@
 #include "host/emulated_process.h"
 
 #define UNUSED_SECONDS ((time_t)7 * 24 * 60 * 60)
-#define SAVE_SECONDS   60u
+/* So long it is not tried again, once it was in vain. */
+#define VAIN_SECONDS ((time_t)60 * 60)
+#define SAVE_SECONDS 60u
+/* The TSC's frequency measures a little differently each time: this much is the same. */
+#define TSC_STEP_KHZ 4000u
 
-/* Where it is, with room for what is added to the name. */
-struct saved_path {
-    char directory[EMULATED_PATH_MAX], file[EMULATED_PATH_MAX + 64], more[EMULATED_PATH_MAX + 80];
-};
-
+/* Where saved hosts are. */
 static bool cache_directory(char *out, size_t size)
 {
     const char *const cache = getenv("XDG_CACHE_HOME"), *const home = getenv("HOME");
@@ -38,7 +37,30 @@ static bool cache_directory(char *out, size_t size)
     mkdir(out, 0700);
     memcpy(out + n, "/dittovm", sizeof "/dittovm");
     mkdir(out, 0700);
-    return access(out, W_OK) == 0;
+    return true;
+}
+
+/* What QEMU loads runs with our rights: nobody else may have put it there. */
+static bool is_ours(int fd, mode_t type)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == type && st.st_uid == geteuid() &&
+           !(st.st_mode & 022);
+}
+
+static int open_cache(void)
+{
+    char path[EMULATED_PATH_MAX];
+
+    if (!cache_directory(path, sizeof path))
+        return -1;
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && !is_ours(fd, S_IFDIR)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
 }
 
 static void hash_file(XXH64_state_t *h, const char *path)
@@ -55,16 +77,13 @@ static void hash_file(XXH64_state_t *h, const char *path)
     XXH64_update(h, what, sizeof what);
 }
 
-/*
- * Of what must be the same: the files, QEMU's arguments but for what is behind its devices, and the
- * frequency of the TSC, which measures a little differently each time (to the MHz).
- */
-static uint64_t identity(const struct emulated_options *o, const char *qemu)
+/* Of what must be the same: the files, and QEMU's arguments but for what is behind its devices. */
+static uint64_t identity(const struct emulated_options *o, const char *qemu, unsigned tsc_step)
 {
     const struct emulated_options plain = {.datadir = o->datadir,
                                            .qemu = o->qemu,
                                            .memory_mib = o->memory_mib,
-                                           .tsc_khz = (o->tsc_khz + 500) / 1000 * 1000};
+                                           .tsc_khz = tsc_step * TSC_STEP_KHZ};
     const struct string_list none = {0};
     struct string_list args = {0};
     XXH64_state_t *const h = XXH64_createState();
@@ -87,178 +106,221 @@ static uint64_t identity(const struct emulated_options *o, const char *qemu)
     return hash;
 }
 
-static bool find_path(const struct emulated_options *o, struct saved_path *p)
+#define NAME_BYTES 64
+#define MORE_BYTES (NAME_BYTES + 8) /* with what is added */
+
+/*
+ * The names of a host that fits: of this step of the frequency, and of the one next to it, which a
+ * host made a moment ago may have. False: none can fit.
+ */
+static bool saved_names(const struct emulated_options *o, char names[2][NAME_BYTES])
 {
+    const unsigned step = o->tsc_khz / TSC_STEP_KHZ;
+    const unsigned next = o->tsc_khz % TSC_STEP_KHZ < TSC_STEP_KHZ / 2 ? step - 1 : step + 1;
     char qemu[EMULATED_PATH_MAX];
 
-    if (!o->tsc_khz || getenv(EMULATED_DEBUG_VARIABLE) ||
-        !emulated_find_program(o->qemu, qemu, sizeof qemu) ||
-        !cache_directory(p->directory, sizeof p->directory))
+    if (o->tsc_khz < TSC_STEP_KHZ || getenv(EMULATED_DEBUG_VARIABLE) ||
+        !emulated_find_program(o->qemu, qemu, sizeof qemu))
         return false;
-    snprintf(p->file, sizeof p->file, "%s/host-%uM-%016llx", p->directory, o->memory_mib,
-             (unsigned long long)identity(o, qemu));
+    for (int i = 0; i < 2; i++)
+        snprintf(names[i], NAME_BYTES, "host-%uM-%016llx", o->memory_mib,
+                 (unsigned long long)identity(o, qemu, i ? next : step));
     return true;
 }
 
-static void remove_unused(const char *directory)
+/* That it was tried in vain is an empty file beside it. */
+static void vain_name(char out[MORE_BYTES], const char *name)
 {
-    DIR *const d = opendir(directory);
+    snprintf(out, MORE_BYTES, "%s.vain", name);
+}
+
+static void note_vain(int cache, const char *name)
+{
+    char vain[MORE_BYTES];
+
+    vain_name(vain, name);
+    const int fd = openat(cache, vain, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        futimens(fd, NULL);
+        close(fd);
+    }
+}
+
+static bool was_in_vain(int cache, const char *name)
+{
+    char vain[MORE_BYTES];
+    struct stat st;
+
+    vain_name(vain, name);
+    return fstatat(cache, vain, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           time(NULL) - st.st_mtim.tv_sec < VAIN_SECONDS;
+}
+
+static void remove_unused(int cache)
+{
+    DIR *const d = fdopendir(dup(cache));
     const struct dirent *entry;
     struct stat st;
 
     while (d && (entry = readdir(d)))
         if (strncmp(entry->d_name, "host-", 5) == 0 &&
-            fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISREG(st.st_mode) && time(NULL) - st.st_mtim.tv_sec > UNUSED_SECONDS)
-            unlinkat(dirfd(d), entry->d_name, 0);
+            fstatat(cache, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+            time(NULL) - st.st_mtim.tv_sec > UNUSED_SECONDS)
+            unlinkat(cache, entry->d_name, 0);
     if (d)
         closedir(d);
 }
 
-enum waiting { WAITING_SEEN, WAITING_ENDED, WAITING_TOO_LONG };
-
-/* Reads what comes, until `until` is among it; where that is NULL, all of it. */
-static enum waiting wait_for(int fd, const char *until, char *text, size_t size, unsigned seconds)
+/* Reads what comes: until `until` is among it, or, where that is NULL, up to its end. False: it
+ * ended before, or took longer. */
+static bool wait_for(int fd, const char *until, char *text, size_t size, unsigned seconds)
 {
-    const time_t began = time(NULL);
     size_t length = 0;
 
-    while (length + 1 < size && time(NULL) - began < (time_t)seconds) {
+    for (unsigned waited = 0; length + 1 < size && waited < seconds;) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (poll(&p, 1, 1000) <= 0)
+        const int ready = poll(&p, 1, 1000);
+        waited += ready == 0;
+        if (ready <= 0)
             continue;
         const ssize_t n = read(fd, text + length, size - 1 - length);
         if (n <= 0)
-            return until ? WAITING_ENDED : WAITING_SEEN;
+            return !until;
         length += (size_t)n;
         text[length] = '\0';
         if (until && strstr(text, until))
-            return WAITING_SEEN;
+            return true;
     }
-    return WAITING_TOO_LONG;
+    return false;
 }
 
-/* Gives QEMU's monitor the descriptor to write to, and the commands that do it. */
-static bool send_commands(int monitor, int state)
+#define TEXT(x)    #x
+#define AS_TEXT(x) TEXT(x)
+
+/* QEMU's monitor is behind this socket: has the machine written to EMULATED_STATE_FD of QEMU's. */
+static bool save_by_monitor(int monitor)
 {
-    static const char commands[] = "getfd state\nmigrate_set_parameter max-bandwidth 64G\n"
-                                   "migrate fd:state\ninfo migrate\nquit\n";
-    union {
-        struct cmsghdr header;
-        char space[CMSG_SPACE(sizeof state)];
-    } control = {.header = {.cmsg_level = SOL_SOCKET,
-                            .cmsg_type = SCM_RIGHTS,
-                            .cmsg_len = CMSG_LEN(sizeof state)}};
-    struct iovec data = {.iov_base = (char *)commands, .iov_len = sizeof commands - 1};
-    const struct msghdr message = {.msg_iov = &data,
-                                   .msg_iovlen = 1,
-                                   .msg_control = &control,
-                                   .msg_controllen = sizeof control.space};
+    static const char commands[] =
+        "migrate_set_parameter max-bandwidth 64G\n"
+        "migrate \"exec:cat >/proc/$PPID/fd/" AS_TEXT(EMULATED_STATE_FD) "\"\n"
+                                                                         "info migrate\nquit\n";
+    char text[16384];
 
-    memcpy(CMSG_DATA(&control.header), &state, sizeof state);
-    return sendmsg(monitor, &message, MSG_NOSIGNAL) == (ssize_t)data.iov_len;
+    return send(monitor, commands, sizeof commands - 1, MSG_NOSIGNAL) ==
+               (ssize_t)sizeof commands - 1 &&
+           wait_for(monitor, NULL, text, sizeof text, SAVE_SECONDS) && strstr(text, "completed");
 }
-
-enum saving {
-    SAVING_DONE,
-    SAVING_LATER, /* the machine is too busy now */
-    SAVING_NEVER  /* this QEMU cannot */
-};
 
 /* Starts a host and has it saved once its agent waits for the request. */
-static enum saving save(const struct emulated_options *o, int state, unsigned start_seconds)
+static bool save(const struct emulated_options *o, int state, unsigned start_seconds)
 {
     struct emulated_options plain = *o;
     const struct string_list none = {0};
     struct string_list args = {0};
     struct emulated_process host = EMULATED_NO_PROCESS;
-    enum waiting up = WAITING_ENDED, all = WAITING_ENDED;
-    char text[16384];
+    char up[32], text[512];
     int monitor[2];
     struct err e = {0};
 
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, monitor) != 0)
-        return SAVING_LATER;
+        return false;
     plain.forward_count = 0;
     plain.gdb = false;
     emulated_qemu_args(&plain, &none, false, &args);
     string_list_add(&args, "-chardev");
-    string_list_add(&args, "socket,id=monitor,fd=%d", EMULATED_STATE_FD);
+    string_list_add(&args, "socket,id=monitor,fd=%d", EMULATED_MONITOR_FD);
     string_list_add(&args, "-mon");
     string_list_add(&args, "chardev=monitor,mode=readline");
-    const bool started = emulated_process_start(&host, args.items, -1, monitor[1], false, &e) == 0;
+    snprintf(up, sizeof up, "R %u\n", KHOST_PROTOCOL_VERSION);
+    const struct emulated_passed passed = {.gdb = -1, .state = state, .monitor = monitor[1]};
+    const bool started = emulated_process_start(&host, args.items, &passed, false, &e) == 0;
     close(monitor[1]);
-    if (started)
-        up = wait_for(host.ports[0], "\n", text, sizeof text, start_seconds);
-    if (up == WAITING_SEEN && send_commands(monitor[0], state))
-        all = wait_for(monitor[0], NULL, text, sizeof text, SAVE_SECONDS);
+    const bool saved = started && wait_for(host.ports[0], "\n", text, sizeof text, start_seconds) &&
+                       strcmp(text, up) == 0 && save_by_monitor(monitor[0]) &&
+                       fdatasync(state) == 0;
     emulated_process_stop(&host);
     close(monitor[0]);
     string_list_free(&args);
-    if (up == WAITING_TOO_LONG || all == WAITING_TOO_LONG)
-        return SAVING_LATER;
-    return all == WAITING_SEEN && strstr(text, "Migration status: completed") ? SAVING_DONE
-                                                                              : SAVING_NEVER;
+    return saved;
 }
 
-/* An empty file says that this QEMU cannot. Under the lock of the directory. */
-static void make(const struct emulated_options *o, struct saved_path *p, unsigned start_seconds)
+/* Whether the file still has this name: another maker may have finished it since it was opened. */
+static bool is_at(int cache, const char *name, int fd)
 {
-    snprintf(p->more, sizeof p->more, "%s.new", p->file);
-    const int fd = open(p->more, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    struct stat here, there;
+
+    return fstat(fd, &here) == 0 && fstatat(cache, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+           here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
+/* One maker at a time: whoever comes meanwhile starts a host as if there were none to be saved. */
+static void make(int cache, const char *name, const struct emulated_options *o,
+                 unsigned start_seconds)
+{
+    char unfinished[MORE_BYTES];
+
+    snprintf(unfinished, sizeof unfinished, "%s.new", name);
+    const int fd =
+        openat(cache, unfinished, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (fd < 0)
         return;
-    remove_unused(p->directory);
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "dittovm: preparing the emulated KVM host, once\n");
-    const enum saving end = save(o, fd, start_seconds);
-    if (end == SAVING_LATER || (end == SAVING_NEVER && ftruncate(fd, 0) != 0))
-        unlink(p->more);
-    else
-        rename(p->more, p->file);
+    if (is_ours(fd, S_IFREG) && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_at(cache, unfinished, fd)) {
+        if (isatty(STDERR_FILENO))
+            fprintf(stderr, "dittovm: preparing the emulated KVM host, once\n");
+        if (ftruncate(fd, 0) == 0 && save(o, fd, start_seconds)) {
+            renameat(cache, unfinished, cache, name);
+        } else {
+            unlinkat(cache, unfinished, 0);
+            note_vain(cache, name);
+        }
+    }
     close(fd);
 }
 
-/* A saved host's file; -1 where there is none. Its time is when it was used last. */
-static int open_used(const char *file)
+static int open_saved(int cache, const char *name)
 {
-    const int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    const int fd = openat(cache, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 
+    if (fd >= 0 && !is_ours(fd, S_IFREG)) {
+        close(fd);
+        return -1;
+    }
     if (fd >= 0)
-        futimens(fd, NULL);
+        futimens(fd, NULL); /* when it was used last */
     return fd;
 }
 
 int emulated_saved_open(const struct emulated_options *o, const struct string_list *rw_dirs,
                         unsigned start_seconds)
 {
-    struct saved_path p;
-    struct stat st;
+    char names[2][NAME_BYTES];
 
-    if (rw_dirs->count > EMULATED_RW_DIRS_LEAST || !find_path(o, &p))
+    if (rw_dirs->count > EMULATED_RW_DIRS_LEAST || !saved_names(o, names))
         return -1;
-    int fd = open_used(p.file);
-    if (fd < 0) {
-        const int lock = open(p.directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (lock < 0 || flock(lock, LOCK_EX) != 0)
-            return -1;
-        /* Whoever held the lock may have made it. */
-        if (access(p.file, F_OK) != 0)
-            make(o, &p, start_seconds);
-        close(lock);
-        fd = open_used(p.file);
+    const int cache = open_cache();
+    if (cache < 0)
+        return -1;
+    remove_unused(cache);
+    int fd = open_saved(cache, names[0]);
+    if (fd < 0)
+        fd = open_saved(cache, names[1]);
+    if (fd < 0 && !was_in_vain(cache, names[0])) {
+        make(cache, names[0], o, start_seconds);
+        fd = open_saved(cache, names[0]);
     }
-    if (fd >= 0 && (fstat(fd, &st) != 0 || st.st_size == 0)) {
-        close(fd);
-        fd = -1;
-    }
+    close(cache);
     return fd;
 }
 
 void emulated_saved_give_up(const struct emulated_options *o)
 {
-    struct saved_path p;
+    char names[2][NAME_BYTES];
+    const int cache = open_cache();
 
-    if (find_path(o, &p) && truncate(p.file, 0) != 0)
-        unlink(p.file);
+    for (int i = 0; cache >= 0 && saved_names(o, names) && i < 2; i++) {
+        unlinkat(cache, names[i], 0);
+        note_vain(cache, names[i]);
+    }
+    if (cache >= 0)
+        close(cache);
 }

@@ -17,11 +17,13 @@
  *                                were sent to the stdout and stderr ports in all
  *     F <text>                   the command could not be started, and why
  *   outside -> agent
- *     <request>                  once, after R; see below. One of no bytes asks for R again: the
- * machine may have been saved after the first, and gone on elsewhere P                          are
- * you alive? S <signal>                 send it to the command's process group W <rows> <columns>
- * new size of the terminal E <count>                  end of stdin after so many bytes in all C
- * <1|2>                    nobody reads stdout (stderr) any more: close it
+ *     <request>                  once, after R; see below
+ *     <u32 0>                    instead: say R again, of a machine that has been saved since
+ *     P                          are you alive?
+ *     S <signal>                 send it to the command's process group
+ *     W <rows> <columns>         new size of the terminal
+ *     E <count>                  end of stdin after so many bytes in all
+ *     C <1|2>                    nobody reads stdout (stderr) any more: close it
  *
  * Because the ports are independent queues, ends of streams are told by byte counts.
  *

@@ -227,13 +227,13 @@ static int internal_error(struct vcpu *vcpu, struct err *e)
     switch (vcpu->run->internal.suberror) {
     case KVM_INTERNAL_ERROR_EMULATION:
         return err_set(e, STATUS_ERROR,
-                       "KVM cannot emulate the guest's instruction at rip %#llx (%s), which lies "
-                       "in, or works on, what is no memory",
+                       "KVM cannot emulate the guest's instruction at rip %#llx (%s), as where it "
+                       "lies in, or works on, what is no memory; see 'dittovm doctor'",
                        (unsigned long long)rip, n ? text + 1 : "not in memory");
     case KVM_INTERNAL_ERROR_DELIVERY_EV:
         return err_set(e, STATUS_ERROR,
-                       "KVM cannot deliver an interrupt or exception at rip %#llx: the guest's "
-                       "table for it, or its stack, is no memory",
+                       "KVM cannot deliver an interrupt or exception at rip %#llx, as where the "
+                       "guest's table for it, or its stack, is no memory; see 'dittovm doctor'",
                        (unsigned long long)rip);
     default:
         return err_set(e, STATUS_ERROR,
@@ -243,15 +243,18 @@ static int internal_error(struct vcpu *vcpu, struct err *e)
     }
 }
 
-/* An IN that stands for RDTSC has the port in its code; the guest's own, by DX, is one from
- * nowhere. */
+/*
+ * An IN that stands for RDTSC has the port in its code. The guest's own by DX is one from nowhere;
+ * by a port in its code it would be RDTSC, too. Code that cannot be read at the moment (a crew's
+ * tables on their way) is ours: nobody else has a reason to.
+ */
 static bool is_rdtsc(struct vcpu *vcpu, const struct vcpu_exit *exit)
 {
     uint8_t code[2];
 
     return exit->at == RDTSC_PORT && exit->size == 4 &&
-           vcpu_read(vcpu, vcpu->regs->rip, code, sizeof code) == sizeof code && code[0] == 0xe5 &&
-           code[1] == RDTSC_PORT;
+           (vcpu_read(vcpu, vcpu->regs->rip, code, sizeof code) != sizeof code ||
+            (code[0] == 0xe5 && code[1] == RDTSC_PORT));
 }
 
 /* The one exit switch. */
