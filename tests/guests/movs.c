@@ -14,12 +14,13 @@ static void copy(void *target, const void *source)
 
 void guest_main(void)
 {
+    const uint64_t n = parameter("ticks", 20);
     uint64_t copies = 0, sum = 0;
 
     for (unsigned i = 0; i < BUFFER_BYTES; i++)
         from[i] = (uint8_t)(i * 2654435761u >> 24);
     timer_start(100);
-    for (; ticks < 20; copies++) {
+    for (; ticks < n; copies++) {
         copy(to, from);
         from[copies % BUFFER_BYTES]++;
     }
