@@ -15,10 +15,11 @@
 
 /*
  * The funnel. Nothing from the host reaches the guest except through these calls: what a read
- * returns, what a device writes into memory, every interrupt. `grep recorder_` finds them all.
+ * returns, what a device writes into memory, every interrupt. `grep -rE
+ * 'recorder_|dma(->|\.)write'` finds them all.
  *
  * A recorder may be NULL: then the machine runs plainly and every call does nothing, so that a
- * machine behaves the same whether it is recorded or not.
+ * machine behaves the same whether it is recorded or not. Calls about snapshots need one.
  *
  * Errors of the file (disk full) are remembered and come out of recorder_epoch().
  */

@@ -35,8 +35,8 @@
  * the order of their beginnings. Where a run ends at a forced point has to be known when it begins,
  * so these are not among the EVENTS but in streams by vCPU:
  *
- *   AHEAD         forced point              EVENT_FORCED of which the ordinal is how many sync
- * points this vCPU itself has had before; or an EVENT_REST: that run has no end in the recording
+ *   AHEAD         forced point              EVENT_FORCED, after so many sync points of this vCPU
+ *                 rest                      EVENT_REST: no end of that run is recorded
  *
  * All decoders treat their input as hostile: they return false on anything malformed and never
  * read or produce more than the limits below.

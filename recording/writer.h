@@ -17,8 +17,8 @@
  *
  * Bytes become part of the recording at the next writer_epoch, all streams together; what follows
  * the last epoch is lost when the recorder is killed. Compressing and writing happen on a thread of
- * the writer's; calls wait only when it lags 16 MiB behind. Memory: those 16 MiB, and 256 KiB for
- * each stream in use.
+ * the writer's; a call waits only while some 40 MiB are queued. Memory: those 40 MiB, and 256 KiB
+ * for each stream in use.
  *
  * A write that fails does not raise a signal or stop anything: from then on all that is put is
  * dropped, and every call returns -1. Callers see it at the latest at writer_epoch.

@@ -71,8 +71,8 @@ void timeline_close(struct timeline *t);
 
 /*
  * All of these leave the replay at a well-defined place, also when they are interrupted.
- * Breakpoints are those of player->stops; going on forwards, one where the replay stands stops
- * at once.
+ * Breakpoints are those of player->stops. Going on forwards, one where the replay stands counts
+ * only once that instruction was left.
  */
 /* To a sync point, before the events there. */
 enum timeline_stop timeline_seek(struct timeline *t, uint64_t ordinal, struct err *e);

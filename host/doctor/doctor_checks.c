@@ -26,6 +26,10 @@ const char *doctor_cpu_doubt(void)
         if (o.result != PROBE_OK)
             return "this emulated CPU loses the flags of a SETcc whose store faults, which "
                    "programs do not expect; 'make khost-qemu' builds a QEMU that keeps them";
+        isolated_run(probe_cmpxchg, QUICK_LIMIT_MS, &o);
+        if (o.result != PROBE_OK)
+            return "this emulated CPU loses the flags behind a CMPXCHG16B, where a breakpoint may "
+                   "be; 'make khost-qemu' builds a QEMU that keeps them";
     }
     isolated_run(probe_x87_pointers, QUICK_LIMIT_MS, &o);
     return o.result == PROBE_MISSING

@@ -33,6 +33,18 @@ GUEST_CODE(micro_setl, "mov $0x800000, %edi\n"
                        "setl (%rdi)\n"
                        "movzbl (%rdi), %eax\n" GUEST_DONE);
 
+/* In QEMU the flags behind SAHF are a word of their own; SUB puts an operand there. The page is
+ * there by then: an exit would put things right. */
+GUEST_CODE(micro_cmpxchg, "mov $0x800000, %edi\n"
+                          "mov $0x40000ad5, %esi\n"
+                          "mov $0x200, %eax\n"
+                          "mov %eax, (%rdi)\n"
+                          "sahf\n"
+                          "jmp micro_cmpxchg_block\n"
+                          "micro_cmpxchg_block: mov $5, %eax\n"
+                          "sub %rsi, %rax\n"
+                          "cmpxchg16b (%rdi)\n" GUEST_DONE);
+
 static const uint64_t some_time = 0x123456789abcdef0;
 
 static bool answered(const struct micro_guest *g, struct probe_outcome *o)
@@ -174,6 +186,20 @@ void probe_setcc(struct probe_outcome *o)
         probe_says(o, PROBE_MISSING, "loses the flags: this CPU is emulated wrongly");
 }
 
+/* QEMU (seen: 7.2) takes the flags that CMPXCHG16B does not set from an operation long before. */
+void probe_cmpxchg(struct probe_outcome *o)
+{
+    const uint64_t expected = 0x85; /* CF, PF and SF: of SUB; ZF: what is in memory is another */
+    struct micro_guest g;
+
+    if (!micro_guest_start(&g, PROGRAM(micro_cmpxchg), 3, o) || !micro_guest_finish(&g, o))
+        return;
+    if ((g.vcpu.regs->rflags & RFLAGS_STATUS) == expected)
+        probe_says(o, PROBE_OK, "keeps the flags");
+    else
+        probe_says(o, PROBE_MISSING, "loses the flags: this CPU is emulated wrongly");
+}
+
 static const char not_told[] = "cpuid hides it; a guest that uses it anyway diverges in replay";
 
 const struct probe doctor_leak_probes[] = {
@@ -191,5 +217,8 @@ const struct probe doctor_leak_probes[] = {
     {"SETcc to a page that is not there", probe_setcc, false,
      "programs may go wrong, and then diverge in replay; 'make khost-qemu' builds a QEMU without "
      "it"},
+    {"CMPXCHG16B with an exit behind it", probe_cmpxchg, false,
+     "a machine may go wrong where its recorder puts a breakpoint behind one; 'make khost-qemu' "
+     "builds a QEMU without it"},
     {0},
 };

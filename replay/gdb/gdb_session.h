@@ -10,8 +10,8 @@
 
 /*
  * Inside the gdb server: gdb_server.c reads packets and finds out what they want, gdb_query.c
- * answers the q and Q ones, gdb_extended.c
- * begins anew, gdb_break.c keeps the breakpoints, gdb_run.c lets the target run.
+ * answers the q and Q ones, gdb_info.c `monitor info`, gdb_extended.c begins anew, gdb_break.c
+ * keeps the breakpoints, gdb_run.c lets the target run, gdb_watcher.c listens for Ctrl-C meanwhile.
  */
 #define GDB_BREAKPOINTS_MAX 1024u
 

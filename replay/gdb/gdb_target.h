@@ -52,8 +52,8 @@ struct gdb_target_ops {
     size_t (*read)(struct gdb_target *t, unsigned cpu, uint64_t va, void *data, size_t len);
     size_t (*read_physical)(struct gdb_target *t, uint64_t gpa, void *data, size_t len);
     /* Change what is debugged: the registers that gdb knows, in a state that was just read; memory,
-     * as it is read, all of it or nothing. -1: *e says why not, for one that nothing can be
-     * changed. */
+     * as it is read, all of it or nothing. -1: *e says why, for example that nothing may
+     * be changed. */
     int (*set_state)(struct gdb_target *t, unsigned cpu, const struct vcpu_state *state,
                      struct err *e);
     int (*write)(struct gdb_target *t, unsigned cpu, uint64_t va, const void *data, size_t len,

@@ -97,8 +97,9 @@ void vcpu_share_sregs(struct vcpu *vcpu, bool on);
 /* Forget all translations. A vCPU whose turn comes does that: what another one left in its page
  * tables meanwhile would otherwise be seen now or later, as the host's TLB happens to be. */
 void vcpu_flush_tlb(struct vcpu *vcpu);
-/* Let the CPU use other page tables than those the guest has loaded: the two calls above show and
- * take `shown` where the CPU has `used`, from now on. 0, 0 ends it. Flushes the TLB. */
+/* Let the CPU use other page tables than those the guest has loaded. From now on vcpu_get_sregs()
+ * returns, and vcpu_set_sregs() takes, `shown` where the CPU has `used`. 0, 0 ends it. Flushes the
+ * TLB. */
 void vcpu_alias_cr3(struct vcpu *vcpu, uint64_t shown, uint64_t used);
 /* The same for the interrupt descriptor table. The guest must not load another one meanwhile. NULL
  * ends it. */

@@ -7,7 +7,7 @@
 
 /*
  * How a vCPU is stopped at an arbitrary instruction, and brought to the same instruction again:
- * forced points (DESIGN: execution points). One table of operations a backend.
+ * forced points (ARCHITECTURE.md, "Execution points"). One table of operations a backend.
  */
 enum clock_choice {
     CLOCK_CHOSEN, /* the vCPU stands at a point that can be found again; *landmark describes it */
@@ -131,8 +131,8 @@ struct clock_ops {
     void (*sync)(struct clock *c);
     /* Count on from so many. NULL: clock->branches is all there is. */
     void (*restore)(struct clock *c, uint64_t branches);
-    /* Recording: the vCPU was kicked and can take an interrupt here. Choose a point here or a few
-     * instructions on. */
+    /* Recording: the vCPU was kicked, and what it is to stop for (host->reason) can happen here.
+     * Choose a point here or a few instructions on. */
     enum clock_choice (*choose)(struct clock *c, const struct clock_host *host,
                                 struct landmark *landmark, struct vcpu_exit *exit, struct err *e);
     /* Replay: run to the point, from the sync point before it. */

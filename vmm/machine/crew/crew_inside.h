@@ -73,7 +73,7 @@ void crew_attend(struct member *c);
 /* Whether it stands at an exit for which others may have to stand: a page fault, or one at which
  * memory is used that may be anybody's. */
 bool crew_needs_others(const struct member *c);
-/* ... and they do. */
+/* Whether those others stand, and it has the token if it needs that. */
 bool crew_may_be_served(const struct member *c);
 /* Whether the one with the token wants something that this one has: so it comes first. */
 bool crew_gives_way(const struct member *c);
@@ -89,7 +89,8 @@ uint64_t crew_quantum(const struct crew *crew);
  */
 enum crew_return { RETURN_NOTHING, RETURN_AS_IT_WAS, RETURN_ALL };
 enum crew_return crew_what_comes_back(struct crew *crew);
-/* This one gets the page that it waits for. */
+/* It was given the page that it waited for: if it has the token, its quantum is longer by the time
+ * it waited. */
 void crew_pay_for_page(struct member *c, uint64_t now);
 /* This one has come to an exit: if it needs the token again, that says how long it did without. */
 void crew_needs_token_again(struct member *c, uint64_t now);

@@ -83,6 +83,4 @@ void trace_stop(struct vcpu *vcpu);
  * has bytes of its own in it. False, and no copy, where it has none. */
 bool trace_hides(const struct vm *vm, uint64_t gpa, const uint8_t *from, uint8_t page[PAGE_BYTES]);
 
-/* Free what is kept for a VM; NULL is fine. */
-
 #endif
