@@ -452,6 +452,17 @@ static bool writes_memory(const struct insn *insn)
     return false;
 }
 
+/* Bytes of the guest's code, by address, that a guard of this run has found to be what is copied.
+ * Nothing was written since. */
+struct guarded {
+    uint64_t from, to;
+};
+
+static bool is_guarded(const struct guarded *guarded, uint64_t va, unsigned len)
+{
+    return va >= guarded->from && va < guarded->to && len <= guarded->to - va;
+}
+
 /*
  * Check that the guest's bytes from `from` on, within a page, are what was copied; they belong to
  * the instruction at va. As they stand there while the trace runs: with the site's breakpoint.
@@ -477,11 +488,35 @@ static uint64_t emit_guard(struct trace *t, uint64_t va, uint64_t from)
     return from + bytes;
 }
 
-/* Copy from va on, up to a place that is known, a jump that is looked up, or an instruction that is
- * not copied or cannot be read. */
+/* The same for a whole instruction, from its first byte on. */
+static struct guarded emit_guards(struct trace *t, const struct insn *insn)
+{
+    struct guarded guarded = {.from = insn->va, .to = insn->va};
+
+    while (guarded.to < insn->va + insn->info.length)
+        guarded.to = emit_guard(t, insn->va, guarded.to);
+    assert(is_guarded(&guarded, insn->va, insn->info.length));
+    return guarded;
+}
+
+/* What follows is the copy of the instruction at va, or stands for it, from `offset` on. */
+static void add_to_map(struct trace *t, uint64_t va, uint32_t offset)
+{
+    assert(!t->map_count || t->map[t->map_count - 1].offset <= offset); /* trace_find() */
+    t->map[t->map_count++] = (struct trace_map){.original = va, .offset = offset};
+}
+
+/*
+ * Copy from va on, up to a place that is known, a jump that is looked up, or an instruction that is
+ * not copied or cannot be read.
+ *
+ * Whoever runs the copy of an instruction whose bytes may change has passed a guard of them, and
+ * nothing that writes memory since: a jump to such an instruction must come to a guard, so only one
+ * with a guard of its own has a copy to jump to.
+ */
 static void copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *budget)
 {
-    uint64_t guarded = 0, guarded_to = 0; /* addresses that a guard has checked in this run */
+    struct guarded guarded = {0, 0};
 
     for (bool first = true;; first = false) {
         struct trace_place *place = find_place(t, va);
@@ -494,21 +529,22 @@ static void copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *
             }
             return;
         }
-        const unsigned len = insn.info.length;
-        const bool guards = trace_insn_may_change(t, &insn);
-        const bool checked = va != t->site && va >= guarded && va + len <= guarded_to;
-        if (va == t->site)
+        const bool is_site = va == t->site;
+        const bool may_change = trace_insn_may_change(t, &insn);
+        /* The site's copy begins anew: all passes come to its compare. */
+        const bool guards = may_change && (is_site || !is_guarded(&guarded, va, insn.info.length));
+        if (is_site)
             trace_begin_site(t);
-        const uint32_t at = va == t->site ? t->quick : t->len;
-        if (!guards || !checked) /* jumps must not get behind a guard */
+        const uint32_t at = is_site ? t->quick : t->len;
+        if (guards || !may_change)
             begin_copy(t, place, at);
-        t->map[t->map_count++] = (struct trace_map){.original = va, .offset = at};
+        add_to_map(t, va, at);
         --*budget;
-        if (guards && !checked)
-            for (guarded = guarded_to = va; guarded_to < va + len;)
-                guarded_to = emit_guard(t, va, guarded_to);
+        if (guards)
+            guarded = emit_guards(t, &insn);
+        assert(!may_change || is_guarded(&guarded, va, insn.info.length));
         if (writes_memory(&insn))
-            guarded_to = 0;
+            guarded = (struct guarded){0, 0};
         const unsigned requests = t->request_count;
         uint32_t body = t->len;
         const enum copied copied = copy_insn(t, &insn, work, &next);
@@ -518,7 +554,7 @@ static void copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *
             t->len = body;
             emit_way_out(t, va);
         }
-        if (va == t->site) {
+        if (is_site) {
             t->site_copied = copied != NOT_COPIED;
             trace_emit_compare(t);
         }
