@@ -21,8 +21,7 @@ static void request(struct apic_bus *bus, unsigned cpu, enum cpu_request what, u
 void apic_bus_send_one(struct apic_bus *bus, const struct apic_message *message, unsigned cpu)
 {
     assert(cpu < bus->count);
-    if (cpu != bus->accessing)
-        bus->signalled |= 1u << cpu;
+    bus->signalled |= 1u << cpu;
     switch (message->mode) {
     case APIC_FIXED:
     case APIC_LOWEST_PRIORITY:

@@ -55,8 +55,8 @@ struct apic_bus {
     unsigned count;
     struct ioapic *ioapic; /* or NULL */
     struct cpu_request_pin requests;
-    unsigned accessing; /* the CPU whose MMIO accesses come now */
-    uint32_t signalled; /* bit n: CPU n was sent something by another CPU; for who schedules */
+    unsigned accessing; /* the CPU whose access is being served (pc_serve()) */
+    uint32_t signalled; /* bit n: CPU n was sent something; for who schedules, who clears it */
 };
 
 void apic_bus_init(struct apic_bus *bus, struct cpu_request_pin requests);

@@ -21,7 +21,8 @@ struct bus_ops {
 /* What a CPU does to an address space: count accesses of size bytes each to the same address (more
  * than one by REP INS and OUTS), one behind the other in data. */
 struct bus_access {
-    bool mmio; /* else port I/O */
+    unsigned cpu; /* whose it is: each sees its own local APIC */
+    bool mmio;    /* else port I/O */
     bool write;
     uint64_t at;
     unsigned size, count;

@@ -190,12 +190,20 @@ bool pc_may_use_memory(const struct bus_access *access)
            (access->mmio ? access->at < IOAPIC_BASE : pci_is_config_port(access->at));
 }
 
+/* What devices are asked from here on, that CPU asks. */
+static void begin_access(struct pc *pc, unsigned cpu, uint64_t now)
+{
+    assert(cpu < pc->config.cpus);
+    pc->apics.accessing = cpu;
+    pc->time.now_ns = now;
+    pc->time.asked = false;
+}
+
 bool pc_serve(struct pc *pc, const struct bus_access *access, uint64_t now)
 {
     const struct bus *bus = access->mmio ? &pc->mmio : &pc->pio;
 
-    pc->time.now_ns = now;
-    pc->time.asked = false;
+    begin_access(pc, access->cpu, now);
     for (unsigned i = 0; i < access->count; i++) {
         uint8_t *data = access->data + i * access->size;
         uint64_t value = 0;
@@ -216,12 +224,12 @@ bool pc_has_msr(const struct pc *pc, uint32_t msr)
            (msr == MSR_IA32_APIC_BASE || (msr >= MSR_X2APIC_FIRST && msr <= MSR_X2APIC_LAST));
 }
 
-bool pc_serve_msr(struct pc *pc, uint32_t msr, bool write, uint64_t now, uint64_t *value, bool *ok)
+bool pc_serve_msr(struct pc *pc, unsigned cpu, uint32_t msr, bool write, uint64_t now,
+                  uint64_t *value, bool *ok)
 {
-    struct lapic *lapic = &pc->lapics[pc->apics.accessing];
+    struct lapic *lapic = &pc->lapics[cpu];
 
-    pc->time.now_ns = now;
-    pc->time.asked = false;
+    begin_access(pc, cpu, now);
     *ok = write ? lapic_write_msr(lapic, msr, *value) : lapic_read_msr(lapic, msr, value);
     return pc->time.asked;
 }

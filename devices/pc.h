@@ -56,7 +56,7 @@ struct pc {
     struct pc_time time;
     struct bus pio, mmio;
     struct irqchip irqchip;
-    struct apic_bus apics; /* its `accessing` says whose accesses come now */
+    struct apic_bus apics;
     struct lapic lapics[APIC_CPUS_MAX];
     struct ioapic ioapic;
     struct pit pit;
@@ -89,10 +89,10 @@ bool pc_is_pm_timer(const struct bus_access *access);
 
 /* Whether an MSR is one of a local APIC's, and there are such. */
 bool pc_has_msr(const struct pc *pc, uint32_t msr);
-/* The same for RDMSR or WRMSR of it: *value is what is read or written, *ok is whether it is no
- * #GP.
- */
-bool pc_serve_msr(struct pc *pc, uint32_t msr, bool write, uint64_t now, uint64_t *value, bool *ok);
+/* The same for a CPU's RDMSR or WRMSR of it: *value is what is read or written, *ok is whether it
+ * is no #GP. */
+bool pc_serve_msr(struct pc *pc, unsigned cpu, uint32_t msr, bool write, uint64_t now,
+                  uint64_t *value, bool *ok);
 
 /* Whether there is an interrupt for a CPU, and its vector, for when it takes it. */
 bool pc_irq_pending(const struct pc *pc, unsigned cpu);

@@ -128,7 +128,7 @@ static void tell_ticks(struct shadow *s, const struct vcpu_exit *exit)
 static int serve(struct shadow *s, const struct vcpu_exit *exit)
 {
     uint8_t data[PIO_MAX_BYTES];
-    struct bus_access ours = access_of(exit);
+    struct bus_access ours = access_of(0, exit);
     const size_t len = (size_t)exit->size * exit->count;
     const struct event *next;
     uint64_t now = s->pc.time.now_ns;
@@ -172,7 +172,7 @@ static int follow_access(struct player_follower *f, const struct vcpu_exit *exit
             tell(s, value);
         return 0;
     }
-    const struct bus_access access = access_of(exit);
+    const struct bus_access access = access_of(0, exit);
     if (pc_is_pm_timer(&access)) {
         tell_ticks(s, exit);
         return 0;

@@ -170,9 +170,9 @@ void deliver(struct machine *m, struct machine_cpu *cpu)
 /* ---- exits ---- */
 
 /* A port or MMIO access. */
-static void serve(struct machine *m, const struct vcpu_exit *exit)
+static void serve(struct machine *m, const struct machine_cpu *cpu, const struct vcpu_exit *exit)
 {
-    const struct bus_access access = access_of(exit);
+    const struct bus_access access = access_of(cpu->vcpu.index, exit);
     const uint64_t now = device_now(m);
     const bool showed_time = pc_serve(&m->pc, &access, now);
 
@@ -197,7 +197,8 @@ static void access_msr(struct machine *m, struct machine_cpu *cpu, const struct 
         memcpy(&value, exit->data, sizeof value);
     if (pc_has_msr(&m->pc, (uint32_t)exit->at)) {
         const uint64_t now = device_now(m);
-        if (pc_serve_msr(&m->pc, (uint32_t)exit->at, exit->kind == EXIT_WRMSR, now, &value, &ok))
+        if (pc_serve_msr(&m->pc, cpu->vcpu.index, (uint32_t)exit->at, exit->kind == EXIT_WRMSR, now,
+                         &value, &ok))
             recorder_time(m->recorder, now);
     } else if (exit->kind == EXIT_WRMSR) {
         ok = msr_model_write((uint32_t)exit->at, value);
@@ -279,7 +280,7 @@ void handle_sync(struct machine *m, struct machine_cpu *cpu, struct vcpu_exit *e
     case EXIT_PIO_OUT:
     case EXIT_MMIO_READ:
     case EXIT_MMIO_WRITE:
-        serve(m, exit);
+        serve(m, cpu, exit);
         if (kernel_hook_exit(m, &cpu->vcpu, exit))
             kernel_hook_serve(m, &cpu->vcpu, exit);
         break;

@@ -169,12 +169,12 @@ int schedule_switch(struct machine *m, struct machine_cpu *next, uint64_t now, s
         m->cpu = next;
         if (last->vcpu.kicked) /* that was for the CPU whose turn it is */
             vcpu_kick(&next->vcpu);
-        m->pc.apics.accessing = next->vcpu.index;
         recorder_schedule(m->recorder, next->vcpu.index);
         vcpu_flush_tlb(&next->vcpu);
         clock_sync(&next->clock);
         begin_turn(m, now);
         interrupt_turn(m, last, next, &then);
+        m->pc.apics.signalled &= ~(1u << last->vcpu.index); /* it has had its turn */
     } else if (next->state == CPU_HALTED) {
         begin_turn(m, now);
     }

@@ -57,10 +57,9 @@ static uint32_t serve(struct pc *p, unsigned cpu, bool mmio, bool write, uint64_
 {
     uint8_t data[4];
     const struct bus_access access = {
-        .mmio = mmio, .write = write, .at = at, .size = size, .count = 1, .data = data};
+        .cpu = cpu, .mmio = mmio, .write = write, .at = at, .size = size, .count = 1, .data = data};
 
     memcpy(data, &value, sizeof data);
-    p->apics.accessing = cpu;
     (void)pc_serve(p, &access, 1000);
     memcpy(&value, data, sizeof data);
     return value;
@@ -126,10 +125,11 @@ static void each_cpu_sees_its_own_apic(void **state)
     assert_int_equal(requested[1], 1u << CPU_INIT);
 }
 
+/* An access of CPU 1's. */
 static bool msr(struct pc *p, bool write, uint32_t at, uint64_t *value, bool *ok)
 {
     assert_true(pc_has_msr(p, at));
-    return pc_serve_msr(p, at, write, 5000, value, ok);
+    return pc_serve_msr(p, 1, at, write, 5000, value, ok);
 }
 
 /* What shows them the time is told, as of the other accesses. */
@@ -140,7 +140,6 @@ static void msrs_of_the_x2apic(void **state)
 
     (void)state;
     make(&pc, 2);
-    pc.apics.accessing = 1;
     assert_false(msr(&pc, false, MSR_X2APIC_FIRST + LAPIC_ID, &value, &ok));
     assert_false(ok); /* it is in xAPIC mode */
     assert_false(msr(&pc, false, MSR_IA32_APIC_BASE, &value, &ok));

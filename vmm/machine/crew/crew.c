@@ -43,13 +43,6 @@ void crew_fail(struct crew *crew, const struct err *e)
     crew_ring(crew);
 }
 
-void crew_attend(struct member *c)
-{
-    struct machine *m = c->crew->machine;
-
-    m->pc.apics.accessing = c->index;
-}
-
 /* ---- turns ---- */
 
 /* Whether one that stands can be served, or go on. */
@@ -68,7 +61,6 @@ static void begin_turn(struct member *c)
 {
     struct crew *crew = c->crew;
 
-    crew_attend(c);
     if (crew->turn != c || c->rests)
         recorder_schedule(crew->machine->recorder, c->index);
     crew->turn = c;
@@ -191,7 +183,6 @@ static int run_guest(struct member *c, struct err *e)
     pthread_mutex_unlock(&crew->lock);
     int rc = c->cpu->clock.ops->run(&c->cpu->clock, &exit, e);
     pthread_mutex_lock(&crew->lock);
-    crew_attend(c);
     const uint64_t now = host_elapsed(m);
     c->kicked_ns = 0;
     m->stats.exits++;

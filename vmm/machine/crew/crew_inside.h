@@ -65,8 +65,6 @@ struct crew {
 
 /* It cannot go on: everybody leaves the guest. The first error counts. */
 void crew_fail(struct crew *crew, const struct err *e);
-/* What devices are asked from here on, this one asks. */
-void crew_attend(struct member *c);
 
 /* ---- pages ---- */
 

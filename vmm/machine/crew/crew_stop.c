@@ -58,11 +58,13 @@ uint64_t crew_kick_due(struct member *c, uint64_t now)
     return earlier(due > c->retry_ns ? due : c->retry_ns, crew_look_due(c, now));
 }
 
-static bool rings_doorbell(const struct vcpu_exit *exit)
+static bool rings_doorbell(const struct member *c)
 {
+    const struct vcpu_exit *exit = &c->exit;
+
     if (!exit_is_access(exit))
         return false;
-    const struct bus_access access = access_of(exit);
+    const struct bus_access access = access_of(c->index, exit);
     return pc_may_use_memory(&access);
 }
 
@@ -71,8 +73,8 @@ static bool uses_memory(const struct member *c)
 {
     struct machine *m = c->crew->machine;
 
-    return rings_doorbell(&c->exit) || hook_is_due(m, c->cpu) ||
-           code_watch_is_due(m, host_elapsed(m)) || kernel_hook_exit(m, &c->cpu->vcpu, &c->exit);
+    return rings_doorbell(c) || hook_is_due(m, c->cpu) || code_watch_is_due(m, host_elapsed(m)) ||
+           kernel_hook_exit(m, &c->cpu->vcpu, &c->exit);
 }
 
 void crew_arrive(struct member *c, const struct vcpu_exit *exit)
@@ -140,7 +142,6 @@ int crew_force(struct member *c, uint64_t since, bool only_waiting, struct err *
         c->cpu->clock.ops->choose(&c->cpu->clock, &host, &landmark, &exit, e);
     pthread_mutex_lock(&crew->lock);
     c->forcing = false;
-    crew_attend(c);
     switch (choice) {
     case CLOCK_CHOSEN:
         landmark.counted = false;

@@ -291,7 +291,7 @@ static void record_access(struct guest *g, struct vcpu_exit *exit)
     g->regs.rax = next(&g->random_time);
     recorder_sync(g->recorder, &g->vcpu, exit);
     g->now += next(&g->random_time) % 60000;
-    const struct bus_access access = access_of(exit);
+    const struct bus_access access = access_of(0, exit);
     if (pc_serve(&g->pc, &access, g->now))
         recorder_time(g->recorder, g->now);
     if (exit->kind == EXIT_PIO_IN || exit->kind == EXIT_MMIO_READ)
