@@ -119,11 +119,6 @@ struct gate {
     uint32_t offset_high, reserved;
 };
 
-struct __attribute__((packed)) table_pointer {
-    uint16_t limit;
-    uint64_t base;
-};
-
 static OWN_PAGE struct gate idt[256];
 static struct table_pointer idt_pointer = {sizeof idt - 1, (uint64_t)idt};
 

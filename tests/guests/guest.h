@@ -86,6 +86,12 @@ static inline uint64_t mix(uint64_t sum, uint64_t value)
     return (sum ^ value) * 0x100000001b3ull;
 }
 
+/* What LIDT and LGDT read. */
+struct __attribute__((packed)) table_pointer {
+    uint16_t limit;
+    uint64_t base;
+};
+
 /* What a timer interrupt found, in the order in which the handler pushed it. */
 struct interrupted {
     uint64_t r15, r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rdx, rcx, rbx, rax;

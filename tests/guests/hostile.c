@@ -298,11 +298,6 @@ static void stack_nowhere(void)
     __asm__ volatile("mov %0, %%rsp\n\tpush %%rax\n\tud2" : : "r"(NOTHING + 0x100));
 }
 
-struct __attribute__((packed)) table_pointer {
-    uint16_t limit;
-    uint64_t base;
-};
-
 static void idt_nowhere(void)
 {
     const struct table_pointer p = {4095, NOTHING};
