@@ -36,9 +36,9 @@ add_up() {
     fi
 }
 
-# slow_tests OUT: those that took 30 s or longer, as far as the runner says how long.
+# slow_tests OUT: those that took $SLOW seconds (default 30) or longer, as far as the runner says how long.
 slow_tests() {
-    awk '/^ok / {
+    awk -v slow="${SLOW:-30}" '/^ok / {
         seconds = 0
         if (match($0, /in [0-9]+ms$/))
             seconds = substr($0, RSTART + 3) / 1000
@@ -46,7 +46,7 @@ slow_tests() {
             split(substr($0, RSTART + 2), part, " s, replayed in ")
             seconds = part[1] + part[2]
         }
-        if (seconds >= 30) {
+        if (seconds >= slow) {
             sub(/^ok [0-9]+ /, "")
             sub(/( # .*| in [0-9]+ms)$/, "")
             printf "    %4d s  %s\n", seconds, $0
