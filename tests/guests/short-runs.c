@@ -6,7 +6,7 @@
 /*
  * Short loops between RDTSCs at CPL3, each of which is a sync point: a forced point lies some
  * hundred branches behind one, near enough to be found by stepping there. Where loops are shorter
- * than user code is watched for (vmm/points/clock_landmark.c) there are few.
+ * than user code is watched for (vmm/points/look.c) there are few.
  */
 static uint64_t limit, longest, sum;
 
