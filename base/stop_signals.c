@@ -8,7 +8,7 @@ static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 /* A handler has nothing but what is static. */
 static _Atomic(const struct stopper *) current;
-static volatile sig_atomic_t came;
+static atomic_int came;
 
 static void on_signal(int signal)
 {
@@ -29,7 +29,7 @@ void stop_signals_call(const struct stopper *stopper)
         sigaction(signals[i], &action, NULL);
 }
 
-const volatile sig_atomic_t *stop_signals_came(void)
+const atomic_int *stop_signals_came(void)
 {
     return &came;
 }

@@ -2,6 +2,7 @@
 #define BASE_STOP_SIGNALS_H
 
 #include <signal.h>
+#include <stdatomic.h>
 
 /*
  * The signals with which users stop a command: SIGINT, SIGTERM, SIGHUP, SIGQUIT. What can be
@@ -9,7 +10,7 @@
  * sleep that it would end (ppoll() lets them in), or it could come in between and be slept over.
  */
 struct stopper {
-    void (*stop)(void *opaque); /* async-signal-safe */
+    void (*stop)(void *opaque); /* async-signal-safe, from any thread */
     void *opaque;
 };
 
@@ -17,7 +18,7 @@ struct stopper {
  * are only noted. */
 void stop_signals_call(const struct stopper *stopper);
 /* Not 0 from when one has come since the first call. Never freed. */
-const volatile sig_atomic_t *stop_signals_came(void);
+const atomic_int *stop_signals_came(void);
 /* Add them to the signals that this thread blocks. */
 void stop_signals_block(void);
 

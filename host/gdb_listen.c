@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,7 +162,7 @@ int gdb_open(struct gdb_listener *l, const char *where, struct err *e)
     return err_set(e, STATUS_ERROR, "the emulated KVM host has no port for gdb");
 }
 
-static bool must_quit(const volatile sig_atomic_t *quit)
+static bool must_quit(const atomic_int *quit)
 {
     return quit && *quit;
 }
@@ -170,8 +171,7 @@ static bool must_quit(const volatile sig_atomic_t *quit)
  * A port that nobody is connected to has hung up. It is opened anew for each client, because
  * closing it throws away what the last one has left unread.
  */
-static int accept_port(struct gdb_listener *l, const volatile sig_atomic_t *quit, int *client,
-                       struct err *e)
+static int accept_port(struct gdb_listener *l, const atomic_int *quit, int *client, struct err *e)
 {
     int fd = open(l->device, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 
@@ -190,8 +190,7 @@ static int accept_port(struct gdb_listener *l, const volatile sig_atomic_t *quit
     return 0;
 }
 
-static int accept_socket(struct gdb_listener *l, const volatile sig_atomic_t *quit, int *client,
-                         struct err *e)
+static int accept_socket(struct gdb_listener *l, const atomic_int *quit, int *client, struct err *e)
 {
     while (!must_quit(quit)) {
         struct pollfd p = {.fd = l->fd, .events = POLLIN};
@@ -206,8 +205,7 @@ static int accept_socket(struct gdb_listener *l, const volatile sig_atomic_t *qu
     return 0;
 }
 
-int gdb_accept(struct gdb_listener *l, const volatile sig_atomic_t *quit, int *client,
-               struct err *e)
+int gdb_accept(struct gdb_listener *l, const atomic_int *quit, int *client, struct err *e)
 {
     *client = -1;
     return l->device[0] ? accept_port(l, quit, client, e) : accept_socket(l, quit, client, e);

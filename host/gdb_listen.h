@@ -2,6 +2,7 @@
 #define HOST_GDB_LISTEN_H
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/err.h"
@@ -37,8 +38,7 @@ int gdb_open(struct gdb_listener *l, const char *where, struct err *e);
  * waits for the next one; or 0 and -1 when *quit (NULL: never) became true. One client at a time;
  * the others wait.
  */
-int gdb_accept(struct gdb_listener *l, const volatile sig_atomic_t *quit, int *client,
-               struct err *e);
+int gdb_accept(struct gdb_listener *l, const atomic_int *quit, int *client, struct err *e);
 
 void gdb_listener_close(struct gdb_listener *l);
 

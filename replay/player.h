@@ -1,6 +1,7 @@
 #ifndef REPLAY_PLAYER_H
 #define REPLAY_PLAYER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -132,8 +133,8 @@ struct player {
     struct player_follower *follower; /* NULL: nobody */
     bool dlab, loopback; /* of the UART at the console port: they tell data from divisor */
     bool changed;        /* memory or registers, by a user: digests are not compared */
-    volatile bool interrupted;
-    const volatile bool *pause; /* stops at the next sync point when set; NULL: nobody will */
+    atomic_bool interrupted;
+    const atomic_bool *pause; /* stops at the next sync point when set; NULL: nobody will */
 };
 
 /* Build the machine of a recording and bring it to its first instruction. The recording stays the

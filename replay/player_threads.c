@@ -28,7 +28,7 @@ struct player_thread {
     struct player *player;
     unsigned index;
     pthread_t thread;
-    volatile pid_t tid; /* 0: not begun, or at its end */
+    _Atomic pid_t tid; /* 0: not begun, or at its end */
 };
 
 struct player_threads {

@@ -1,6 +1,8 @@
 #ifndef REPLAY_TIMELINE_H
 #define REPLAY_TIMELINE_H
 
+#include <stdatomic.h>
+
 #include "recording/snapshot_list.h"
 #include "replay/page_history.h"
 #include "replay/player.h"
@@ -61,7 +63,7 @@ struct timeline {
     uint64_t passes;       /* of the target's place, its own included, on the way to it */
     uint64_t numbered;     /* checkpoints that the user asked for */
     uint64_t pause_max_ns; /* the longest time that taking one took */
-    volatile bool interrupted;
+    atomic_bool interrupted;
 };
 
 /* The player stands at its beginning, and stays the caller's. budget: bytes of memory for

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,7 +14,7 @@
 /* A client that refuses one frame so often does not understand us. */
 #define RESEND_MAX 10
 
-void gdb_link_init(struct gdb_link *l, int fd, const volatile sig_atomic_t *quit)
+void gdb_link_init(struct gdb_link *l, int fd, const atomic_int *quit)
 {
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     l->fd = fd;

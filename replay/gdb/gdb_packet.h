@@ -2,6 +2,7 @@
 #define REPLAY_GDB_GDB_PACKET_H
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +20,7 @@
 
 struct gdb_link {
     int fd; /* a socket or a virtio-serial port; non-blocking */
-    const volatile sig_atomic_t *quit;
+    const atomic_int *quit;
     bool no_ack;
     size_t start, end; /* what of in[] is still to be looked at */
     uint8_t in[4096];
@@ -30,7 +31,7 @@ struct gdb_link {
 };
 
 /* Makes fd non-blocking; it stays the caller's. SIGPIPE must be ignored. quit: see gdb_target.h. */
-void gdb_link_init(struct gdb_link *l, int fd, const volatile sig_atomic_t *quit);
+void gdb_link_init(struct gdb_link *l, int fd, const atomic_int *quit);
 void gdb_link_free(struct gdb_link *l);
 
 /* Wait for a packet: packet[] and len. Damaged ones are answered here. -1: the client is gone, or

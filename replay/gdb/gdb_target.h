@@ -2,6 +2,7 @@
 #define REPLAY_GDB_GDB_TARGET_H
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -93,7 +94,7 @@ struct gdb_target {
     const struct gdb_target_ops *ops;
     /* Not NULL: sessions end, and nobody is waited for, within half a second after it became true,
      * by a signal handler for one. */
-    const volatile sig_atomic_t *quit;
+    const atomic_int *quit;
 };
 
 #endif

@@ -10,11 +10,6 @@ record() {
     pid=$!
 }
 
-# record_boot ARGUMENT...: of the boot script.
-record_boot() {
-    record --append ditto.script=boot "$@" "$IMAGE"
-}
-
 # A small guest that is interrupted all the time.
 count=(--memory 32M --append ticks=100000 --kernel "$BUILD/guests/count-user.elf")
 
@@ -24,10 +19,12 @@ has_recorded() {
 
 @test "a recorder killed at $KILLS random moments leaves what replays" {
     RANDOM=$$
+    booted
     for round in $(seq "$KILLS"); do
-        # Before anything of Linux can be replayed its kernel is looked into, and packed.
-        [ $((round % 5)) = 1 ] && what=(--append ditto.script=boot "$IMAGE") moment=17 ||
-            what=("${count[@]}") moment=1
+        what=("${count[@]}") moment=1
+        [ $((round % 5)) != 1 ] || what=(--from "$booted")
+        # Before anything of it can be replayed a kernel that boots is looked into, and packed.
+        [ $((round % 10)) != 6 ] || what=(--append ditto.script=boot "$IMAGE") moment=17
         moment=$((moment + RANDOM % 3)).$((RANDOM % 10))
         # Later where the host is so busy that nothing is recorded by then.
         until rm -f cut.ditto &&
@@ -47,7 +44,8 @@ has_recorded() {
 }
 
 @test "SIGTERM ends a run with a complete recording" {
-    record_boot
+    booted
+    record --from "$booted"
     wait_until 60 has_recorded
     sleep 2
     stopped_by_user cut.err
@@ -93,15 +91,18 @@ has_recorded() {
 @test "a full disk ends a recording with one error; what was written replays" {
     [ "$(id -u)" = 0 ] || skip "only root can mount a small file system"
     mkdir small
-    mount -t tmpfs -o size=13m tmpfs small || skip "file systems cannot be mounted here"
-    run --separate-stderr bounded 120 "$DITTO" run -o small/cut.ditto --quiet \
-        --append 'ditto.script=soak ditto.n=20' "$IMAGE" </dev/null
-    cp small/cut.ditto . || true
-    umount small
-    echo "$output" | tail -n 3
-    echo "$stderr"
-    [ "$status" = 1 ]
-    one_error 'No space left'
-    ditto 0 info cut.ditto
-    ditto 0 verify cut.ditto
+    for kind in small ${LONG:+linux}; do
+        what=("${count[@]}") size=32k
+        [ $kind = small ] || what=(--append 'ditto.script=soak ditto.n=20' "$IMAGE") size=13m
+        mount -t tmpfs -o size=$size tmpfs small || skip "file systems cannot be mounted here"
+        run --separate-stderr bounded 120 "$DITTO" run -o small/cut.ditto --quiet "${what[@]}" </dev/null
+        cp small/cut.ditto . || true
+        umount small
+        echo "$output" | tail -n 3
+        echo "$stderr"
+        [ "$status" = 1 ]
+        one_error 'No space left'
+        ditto 0 info cut.ditto
+        ditto 0 verify cut.ditto
+    done
 }

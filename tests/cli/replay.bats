@@ -105,8 +105,8 @@ diverges() {
 
 @test "one changed input is found at the next sync point: Linux" {
     need_recording
-    for seed in 1 2 3 4 5; do
-        diverges "$(hello)" $seed
+    for seed in 1 2 ${LONG:+3 4 5}; do
+        diverges "$(hello)" "$seed"
     done
     rm flipped.ditto
 }

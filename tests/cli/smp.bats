@@ -20,10 +20,10 @@ load helper
     "$DITTO" symbols smp.ditto >guest.sym
     bounded 280 "$DITTO" replay --gdb=unix:"$PWD/socket" smp.ditto 2>serve.err </dev/null 3>&- &
     await_gdb_server
-    in_gdb 250 guest.sym 'break do_sys_openat2' continue 'info threads' 'thread 2' 'thread 1' \
+    in_gdb 250 guest.sym 'break do_one_initcall' continue 'info threads' 'thread 2' 'thread 1' \
         continue reverse-continue 'info threads' kill
     [ "$status" = 0 ]
-    [ "$(grep -c '^Thread [12] hit Breakpoint 1, .* in do_sys_openat2 ()' <<<"$output")" = 3 ]
+    [ "$(grep -c '^Thread [12] hit Breakpoint 1, .* in do_one_initcall ()' <<<"$output")" = 3 ]
     [ "$(grep -c '^[* ] [12]  *Thread [12] (CPU [01])' <<<"$output")" = 4 ]
     [[ $output == *'[Switching to thread 2 (Thread 2)]'* ]]
     [[ $output != *diverged* ]]

@@ -21,8 +21,8 @@ travel() {
 }
 
 @test "the same in Linux, and to its end afterwards" {
-    need_recording
-    travel "$HELLO/recorded/hello.ditto" 2 2 100 32
+    linux_recording
+    travel "$linux" 2 $((1 + ${LONG:-0})) 100 32
     [ "$(grep -c '^ok' travel.out)" -ge 6 ]
 }
 
@@ -40,9 +40,9 @@ debug() {
 }
 
 @test "gdb goes through a recording of Linux forwards and backwards" {
-    need_recording
-    "$DITTO" symbols "$HELLO/recorded/hello.ditto" >guest.sym
-    serve "$HELLO/recorded/hello.ditto"
+    linux_recording
+    "$DITTO" symbols "$linux" >guest.sym
+    serve "$linux"
     debug 'monitor when' 'break do_sys_openat2' continue 'monitor checkpoint' 'p $rsp' continue \
         'monitor when' reverse-continue 'p $rsp' reverse-stepi 'x/i $pc' stepi 'monitor when' \
         'delete' reverse-continue 'monitor when' 'monitor seek @1' 'info threads' continue kill
@@ -143,10 +143,11 @@ debug() {
 }
 
 @test "watched memory in Linux stops behind each change, and before it on the way back" {
-    need_recording
-    "$DITTO" symbols "$HELLO/recorded/hello.ditto" >guest.sym
-    serve "$HELLO/recorded/hello.ditto"
-    debug 'monitor seek 20000' 'watch *(unsigned long *)&jiffies' continue continue 'x/i $pc' \
+    linux_recording
+    "$DITTO" symbols "$linux" >guest.sym
+    serve "$linux"
+    local at=$(($(json_field syncs "$linux_err") / 3))
+    debug "monitor seek $at" 'watch *(unsigned long *)&jiffies' continue continue 'x/i $pc' \
         reverse-continue reverse-continue 'x/i $pc' delete continue kill
     [ "$status" = 0 ]
     wait "$server"

@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -495,7 +496,7 @@ static struct landmark take(const uint8_t *code, size_t length, const uint8_t *a
 
 static enum clock_landing land(const struct landmark *l, struct landing_stats *stats)
 {
-    const volatile bool never = false;
+    const atomic_bool never = false;
     struct clock clock = {0};
     struct err e = {0};
 

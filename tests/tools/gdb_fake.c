@@ -4,6 +4,7 @@
  * try the way into it. FAKE_ENDLESS=1 in the environment: continuing ends by Ctrl-C only.
  */
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "cli/command.h"
@@ -11,7 +12,7 @@
 #include "replay/gdb/gdb_server.h"
 #include "tests/unit/replay/gdb/fake_gdb.h"
 
-static volatile sig_atomic_t quit;
+static atomic_int quit;
 
 static void on_signal(int number)
 {

@@ -2,6 +2,7 @@
 #define VMM_KVM_VCPU_H
 
 #include <linux/kvm.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -32,7 +33,7 @@ struct vcpu {
     bool stepping;
     bool watching[VCPU_DEBUG_REGISTERS]; /* see vcpu_add_debug_register() */
     uint64_t watched[VCPU_DEBUG_REGISTERS];
-    volatile bool kicked;         /* since vcpu_run() returned last */
+    atomic_bool kicked;           /* since vcpu_run() returned last */
     bool refused;                 /* see vcpu_set_sregs() */
     bool kick_passed;             /* one came with the exit that it returned, and is over */
     uint64_t cr3_shown, cr3_used; /* see vcpu_alias_cr3() */

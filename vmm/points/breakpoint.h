@@ -1,6 +1,8 @@
 #ifndef VMM_POINTS_BREAKPOINT_H
 #define VMM_POINTS_BREAKPOINT_H
 
+#include <stdatomic.h>
+
 #include "vmm/points/entry_count.h"
 #include "vmm/points/gphook.h"
 #include "vmm/points/trace/trace.h"
@@ -115,7 +117,7 @@ struct breakpoints {
     bool repeating;
     const struct gp_hook *hook;
     /* Kicks of the vCPU are passed over until this is set; NULL: the first one stops. */
-    const volatile bool *interrupted;
+    const atomic_bool *interrupted;
     uint64_t give_up_ns; /* a kick from then on, by host_now_ns(), is BREAKPOINT_LATE; 0: none is */
     const struct breakpoint_means *only; /* for tests: no other means */
     uint64_t exits;                      /* of the vCPU, so far */

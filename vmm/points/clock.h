@@ -1,6 +1,8 @@
 #ifndef VMM_POINTS_CLOCK_H
 #define VMM_POINTS_CLOCK_H
 
+#include <stdatomic.h>
+
 #include "recording/event.h"
 #include "vmm/kvm/vcpu.h"
 #include "vmm/points/gphook.h"
@@ -137,7 +139,7 @@ struct clock_ops {
                                 struct landmark *landmark, struct vcpu_exit *exit, struct err *e);
     /* Replay: run to the point, from the sync point before it. */
     enum clock_landing (*land)(struct clock *c, const struct landmark *landmark,
-                               struct vcpu_exit *exit, const volatile bool *interrupted,
+                               struct vcpu_exit *exit, const atomic_bool *interrupted,
                                struct err *e);
 };
 
@@ -186,7 +188,7 @@ enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *ho
 
 /* land() of the clock `landmark`. */
 enum clock_landing landmark_land(struct clock *c, const struct landmark *landmark,
-                                 struct vcpu_exit *exit, const volatile bool *interrupted,
+                                 struct vcpu_exit *exit, const atomic_bool *interrupted,
                                  struct err *e);
 
 #endif

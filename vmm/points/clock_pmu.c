@@ -5,6 +5,7 @@
  */
 #include "vmm/points/clock.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "vmm/points/fingerprint.h"
@@ -79,7 +80,7 @@ static bool target_matches(struct pmu_target *t, const struct landmark *l)
 
 /* The landmark clock's way: from here on it has little left to go wrong. */
 static enum clock_landing target_search(struct pmu_target *t, const struct landmark *l,
-                                        struct vcpu_exit *exit, const volatile bool *interrupted,
+                                        struct vcpu_exit *exit, const atomic_bool *interrupted,
                                         struct err *e)
 {
     struct clock search = {.vcpu = clock_of(t)->vcpu, .hook = clock_of(t)->hook};
@@ -171,7 +172,7 @@ static enum clock_choice pmu_choose(struct clock *c, const struct clock_host *ho
 }
 
 static enum clock_landing pmu_clock_land(struct clock *c, const struct landmark *landmark,
-                                         struct vcpu_exit *exit, const volatile bool *interrupted,
+                                         struct vcpu_exit *exit, const atomic_bool *interrupted,
                                          struct err *e)
 {
     struct pmu_clock *p = of(c);

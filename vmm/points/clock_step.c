@@ -3,6 +3,7 @@
  * conditional branch counted. Some thousand times slower than the guest's own speed, but exact
  * everywhere: it shows whether the other clocks are.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "vmm/points/clock.h"
@@ -80,7 +81,7 @@ static bool is_there(struct clock *c, const struct landmark *l)
 }
 
 static enum clock_landing search(struct clock *c, const struct landmark *landmark,
-                                 struct vcpu_exit *exit, const volatile bool *interrupted,
+                                 struct vcpu_exit *exit, const atomic_bool *interrupted,
                                  struct err *e)
 {
     if (stepper_can(c->own) && stepper_open(c->own, e) < 0)
@@ -99,7 +100,7 @@ static enum clock_landing search(struct clock *c, const struct landmark *landmar
 }
 
 static enum clock_landing land(struct clock *c, const struct landmark *landmark,
-                               struct vcpu_exit *exit, const volatile bool *interrupted,
+                               struct vcpu_exit *exit, const atomic_bool *interrupted,
                                struct err *e)
 {
     c->stats.landings++;

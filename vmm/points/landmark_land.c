@@ -2,6 +2,7 @@
  * Landing on a forced point by its landmark: a breakpoint on its instruction from the previous sync
  * point on (vmm/points/breakpoint.h), comparing at every pass (vmm/points/fingerprint.h).
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -262,7 +263,7 @@ static enum clock_landing look_for(struct clock *c, const struct landmark *landm
 }
 
 enum clock_landing landmark_land(struct clock *c, const struct landmark *landmark,
-                                 struct vcpu_exit *exit, const volatile bool *interrupted,
+                                 struct vcpu_exit *exit, const atomic_bool *interrupted,
                                  struct err *e)
 {
     struct breakpoints own;

@@ -17,6 +17,7 @@
 #include "base/bytes.h"
 #include "boot/boot.h"
 #include "boot/boot_bzimage.h"
+#include "tests/unit/random.h"
 
 #define MIB      (1ull << 20)
 #define LOAD_AT  0x1000000ull
@@ -414,7 +415,7 @@ static void survives_damaged_files(void **state)
 
     (void)state;
     srand(1);
-    for (unsigned i = 0; i < 2000; i++) {
+    for (unsigned i = 0; i < rounds(2000); i++) {
         struct bytes file = i % 5 == 4 ? make_vmlinux() : make_bzimage(all[i % 5]);
         /* Half the damage goes to where the headers are. */
         size_t where = i % 5 == 4 ? 0 : 0x1f1;

@@ -3,6 +3,7 @@
 
 #include "devices/ioapic.h"
 #include "devices/lapic.h"
+#include "tests/unit/random.h"
 
 struct fixture {
     struct fake_time time;
@@ -140,7 +141,7 @@ static void test_rough_use(void **unused)
 
     (void)unused;
     make(&f);
-    for (unsigned i = 0; i < 1000000; i++) {
+    for (unsigned i = 0; i < rounds(1000000); i++) {
         const uint64_t r = next_random(&random);
         if (r & 1)
             ioapic_set(&f.ioapic, (unsigned)(r >> 8) % IOAPIC_PINS, r >> 16 & 1);

@@ -1,6 +1,7 @@
 #include "tests/unit/devices/legacy_test.h"
 
 #include "devices/irqchip.h"
+#include "tests/unit/random.h"
 
 struct fixture {
     struct irqchip chip;
@@ -292,7 +293,7 @@ static void test_rough_use(void **unused)
 
     (void)unused;
     make(&f, 1);
-    for (unsigned i = 0; i < 1000000; i++) {
+    for (unsigned i = 0; i < rounds(1000000); i++) {
         uint64_t r = next_random(&random);
         const unsigned *range = ports[r % 3];
         unsigned port = range[0] + (r >> 8) % (range[1] - range[0] + 1);

@@ -4,6 +4,7 @@
 #include <limits.h>
 
 #include "devices/lapic.h"
+#include "tests/unit/random.h"
 
 #define CPUS 4u
 
@@ -484,7 +485,7 @@ static void test_rough_use(void **unused)
     (void)unused;
     make_enabled(&f);
     f.bus.requests = (struct cpu_request_pin){0};
-    for (unsigned i = 0; i < 1000000; i++) {
+    for (unsigned i = 0; i < rounds(1000000); i++) {
         const uint64_t r = next_random(&random), v = next_random(&random);
         struct lapic *l = &f.lapic[r >> 8 & 3];
         f.bus.accessing = r >> 8 & 3;

@@ -9,6 +9,7 @@
 #include "devices/virtio/virtio_pci.h"
 #include "devices/virtio/virtio_rng.h"
 #include "tests/unit/devices/virtio/virtio_rings.h"
+#include "tests/unit/random.h"
 
 #define DEVICES     8
 #define BAR_0(slot) (0xc0000000u + ((slot)-1) * VIRTIO_PCI_BAR_BYTES)
@@ -474,7 +475,7 @@ static void hostile_accesses_never_crash(void **state)
     uint64_t seed = 21;
 
     (void)state;
-    for (unsigned i = 0; i < 1000000; i++) {
+    for (unsigned i = 0; i < rounds(1000000); i++) {
         uint64_t r = random_next(&seed);
         unsigned size = 1u << (r & 3);
         unsigned port_size = size < 8 ? size : 4;

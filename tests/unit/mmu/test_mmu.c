@@ -8,6 +8,7 @@
 
 #include "mmu/digest.h"
 #include "mmu/walk.h"
+#include "tests/unit/random.h"
 
 #define CR3 0x1000u
 
@@ -116,7 +117,7 @@ static void test_walk_survives_any_tables(void **state)
     uint64_t x = 1;
 
     (void)state;
-    for (unsigned round = 0; round < 20000; round++) {
+    for (unsigned round = 0; round < rounds(20000); round++) {
         struct translation t;
         x = x * 6364136223846793005ull + 1442695040888963407ull;
         *entry(CR3 + (x >> 60 & 3) * 4096, (unsigned)(x >> 40 & 511)) = x * 0x9e3779b97f4a7c15ull;

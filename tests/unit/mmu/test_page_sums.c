@@ -136,7 +136,7 @@ static void test_hostile_sums(void **state)
     bool all;
 
     (void)state;
-    for (unsigned round = 0; round < 1000; round++) {
+    for (unsigned round = 0; round < rounds(1000); round++) {
         uint64_t *at = (uint64_t *)(void *)&expected;
         for (unsigned i = 0; i < sizeof expected / 8; i++)
             at[i] = random_next(&seed) >> random_next(&seed) % 64;

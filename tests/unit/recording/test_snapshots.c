@@ -241,7 +241,7 @@ static void test_hostile(void **state)
         assert_false(snapshot_decode(&c, &got));
         assert_true(!got.runs && !got.live.data);
     }
-    for (unsigned round = 0; round < 200000; round++) {
+    for (unsigned round = 0; round < rounds(200000); round++) {
         memcpy(copy, whole.p, len);
         for (unsigned flips = (unsigned)(rnd() % 3) + 1; flips; flips--)
             copy[rnd() % len] ^= (uint8_t)(1u << rnd() % 8);

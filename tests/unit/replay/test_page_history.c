@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "replay/page_history.h"
+#include "tests/unit/random.h"
 
 #define PAGES   512u
 #define MOMENTS 40u
@@ -133,7 +134,7 @@ static void run_random(unsigned images)
         page_at(0, page, memory.host + page * PAGE_BYTES);
     assert_int_equal(page_history_open(&history, &source, &points[0].moment, &e), 0);
     points[0].used = true;
-    for (unsigned round = 0; round < 3000; round++) {
+    for (unsigned round = 0; round < rounds(3000); round++) {
         struct point *p = &points[(unsigned)rand() % MOMENTS];
         if (p->used && rand() % 3) {
             assert_int_equal(page_history_restore(&history, &p->moment, &e), 0);

@@ -10,7 +10,7 @@ struct landing {
     uint64_t at;
     const struct landmark *l;
     struct vcpu_exit *exit;
-    const volatile bool *interrupted;
+    const atomic_bool *interrupted;
     struct err *e;
 };
 
@@ -99,7 +99,7 @@ static enum progress step_up(struct landing *g, enum clock_landing *result)
 }
 
 enum clock_landing pmu_land(struct pmu_target *t, uint64_t at, const struct landmark *l,
-                            struct vcpu_exit *exit, const volatile bool *interrupted, struct err *e)
+                            struct vcpu_exit *exit, const atomic_bool *interrupted, struct err *e)
 {
     struct landing g = {.t = t, .at = at, .l = l, .exit = exit, .interrupted = interrupted, .e = e};
     enum clock_landing result;

@@ -1,6 +1,8 @@
 #ifndef VMM_POINTS_PMU_PMU_LAND_H
 #define VMM_POINTS_PMU_PMU_LAND_H
 
+#include <stdatomic.h>
+
 #include "vmm/points/clock.h"
 #include "vmm/points/pmu/pmu_counter.h"
 
@@ -20,7 +22,7 @@ struct pmu_target_ops {
     bool (*matches)(struct pmu_target *t, const struct landmark *l);
     /* Run to the next place that matches, without steps and not minding the counter. */
     enum clock_landing (*search)(struct pmu_target *t, const struct landmark *l,
-                                 struct vcpu_exit *exit, const volatile bool *interrupted,
+                                 struct vcpu_exit *exit, const atomic_bool *interrupted,
                                  struct err *e);
 };
 struct pmu_target {
@@ -35,7 +37,6 @@ struct pmu_target {
  * first, or behind the point: *exit is then of kind EXIT_FORCED.
  */
 enum clock_landing pmu_land(struct pmu_target *t, uint64_t at, const struct landmark *l,
-                            struct vcpu_exit *exit, const volatile bool *interrupted,
-                            struct err *e);
+                            struct vcpu_exit *exit, const atomic_bool *interrupted, struct err *e);
 
 #endif

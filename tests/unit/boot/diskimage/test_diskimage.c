@@ -14,6 +14,7 @@
 
 #include "boot/diskimage/diskimage.h"
 #include "boot/diskimage/diskimage_loader.h"
+#include "tests/unit/random.h"
 
 #define UUID "01234567-89ab-cdef-0123-456789abcdef"
 #define MIB  (1u << 20)
@@ -454,7 +455,7 @@ static void parsers_survive_damaged_text(void **state)
 
     (void)state;
     srand(1);
-    for (unsigned i = 0; i < 2000; i++) {
+    for (unsigned i = 0; i < rounds(2000); i++) {
         static struct loader_entry entry;
         char version[LOADER_PATH_MAX];
         const char *from = i % 2 ? other : debian_grub;
@@ -496,7 +497,7 @@ static void survives_damaged_images(void **state)
     fd = open(image, O_RDWR);
     assert_true(fd >= 0);
     srand(1);
-    for (unsigned i = 0; i < 2000; i++) {
+    for (unsigned i = 0; i < rounds(2000); i++) {
         uint8_t good[512], bad[512];
         /* Partition tables, superblock and group descriptors, then what mke2fs wrote first. */
         off_t at = i % 4 == 0   ? (i % 8 ? 0 : 2 * MIB)

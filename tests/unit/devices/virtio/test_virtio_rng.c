@@ -7,6 +7,7 @@
 
 #include "devices/virtio/virtio_rng.h"
 #include "tests/unit/devices/virtio/virtio_rings.h"
+#include "tests/unit/random.h"
 
 #define SIZE 8
 
@@ -144,7 +145,7 @@ static void hostile_rings_never_crash(void **state)
     unsigned broken = 0;
 
     (void)state;
-    for (unsigned round = 0; round < 20000; round++) {
+    for (unsigned round = 0; round < rounds(20000); round++) {
         drive(&rng.vd, rng.vd.offered, SIZE);
         memset(ram.bytes + RING_USED, 0, 4);
         for (unsigned i = 0; i < 16 * SIZE; i++)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "devices/virtio/virtio.h"
+#include "tests/unit/random.h"
 
 /*
  * The driver's side of virtio for the unit tests: guest memory of 1 MiB at 0 behind a struct dma,
@@ -140,15 +141,6 @@ static inline void drive(struct virtio_device *vd, uint64_t features, unsigned s
     virtio_enable_queue(vd);
     virtio_set_status(vd,
                       VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER | VIRTIO_FEATURES_OK | VIRTIO_DRIVER_OK);
-}
-
-/* A repeatable stream of random numbers (xorshift64*). */
-static inline uint64_t random_next(uint64_t *state)
-{
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return *state * 2685821657736338717ull;
 }
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -20,7 +21,7 @@ struct client {
     bool no_ack;
     char reply[40000];
     size_t len;
-    volatile sig_atomic_t quit;
+    atomic_int quit;
 };
 
 static void *client_serve(void *opaque)

@@ -2,6 +2,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
@@ -291,7 +292,7 @@ static void tcp(void **state)
     (void)state;
     struct gdb_listener l, second;
     struct err e = {.text = ""};
-    volatile sig_atomic_t quit = 0;
+    atomic_int quit = 0;
     int fd;
 
     assert_int_equal(gdb_listen(&l, "0", &e), 0);

@@ -17,6 +17,7 @@
 #include "base/hidden_ports.h"
 #include "recording/streams.h"
 #include "replay/snapshot_adder.h"
+#include "tests/unit/random.h"
 #include "tests/unit/replay/live/shadow_guest.h"
 
 /* ---- replayed ---- */
@@ -437,7 +438,7 @@ static void garbage_does_no_harm(void **state)
     record(&recorded, disk, 8, 1000);
     recorded_dma_init(&recorded.dma, &recorded.memory, NULL);
     pc_save(&recorded.pc, &good);
-    for (unsigned round = 0; round < 3000; round++) {
+    for (unsigned round = 0; round < rounds(3000); round++) {
         uint8_t *bad = malloc(good.len); /* of this size: the sanitizer sees any overrun */
         memcpy(bad, good.data, good.len);
         for (unsigned i = 0; i < 1 + round % 8; i++)

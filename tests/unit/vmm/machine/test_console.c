@@ -7,6 +7,7 @@
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
@@ -67,14 +68,14 @@ static void test_ignored_input_stays(void **state)
 
 static void note(void *opaque)
 {
-    *(volatile sig_atomic_t *)opaque = 1;
+    *(atomic_int *)opaque = 1;
 }
 
 /* One that comes between the look and the sleep ends the sleep: each that is caught. */
 static void test_no_signal_is_slept_over(void **state)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-    volatile sig_atomic_t stopped;
+    atomic_int stopped;
     const struct stopper stopper = {note, (void *)&stopped};
     sigset_t old;
 

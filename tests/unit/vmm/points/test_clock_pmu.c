@@ -4,10 +4,12 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "tests/unit/random.h"
 #include "tests/unit/vmm/points/pmu/pmu_sim.h"
 
 /* ---- programs ---- */
@@ -82,7 +84,7 @@ static uint64_t length_of(const struct cpu *program)
 
 static enum clock_landing land(struct sim *s, const struct landmark *l, struct vcpu_exit *exit)
 {
-    static const volatile bool not_interrupted = false;
+    static const atomic_bool not_interrupted = false;
     struct err e = {0};
 
     return pmu_land(&s->target, s->offset + l->branches, l, exit, &not_interrupted, &e);
@@ -129,8 +131,8 @@ static void test_exact_overflows(void **state)
 
     (void)state;
     seed = 1;
-    assert_int_equal(land_often(250, &none, false).landed, 1000);
-    assert_int_equal(land_often(250, &none, true).landed, 1000);
+    assert_int_equal(land_often(rounds(250), &none, false).landed, 4 * rounds(250));
+    assert_int_equal(land_often(rounds(250), &none, true).landed, 4 * rounds(250));
 }
 
 static void test_late_overflows(void **state)
@@ -150,7 +152,7 @@ static void test_overflows_for_no_reason(void **state)
 
     (void)state;
     seed = 3;
-    assert_int_equal(land_often(250, &spurious, true).landed, 1000);
+    assert_int_equal(land_often(rounds(250), &spurious, true).landed, 4 * rounds(250));
 }
 
 /* One lost overflow is made up for by the next. */
@@ -160,7 +162,7 @@ static void test_single_lost_overflows(void **state)
 
     (void)state;
     seed = 4;
-    assert_int_equal(land_often(500, &lost, true).landed, 2000);
+    assert_int_equal(land_often(rounds(500), &lost, true).landed, 4 * rounds(500));
 }
 
 /* When more are lost the guest may run past the place: that is noticed. */
@@ -170,9 +172,9 @@ static void test_many_lost_overflows(void **state)
 
     (void)state;
     seed = 5;
-    struct tally tally = land_often(500, &lost, true);
+    struct tally tally = land_often(rounds(500), &lost, true);
     assert_true(tally.landed > 0 && tally.missed > 0);
-    assert_int_equal(tally.landed + tally.missed, 2000);
+    assert_int_equal(tally.landed + tally.missed, 4 * rounds(500));
 }
 
 static void test_overflows_later_than_the_table_says(void **state)
@@ -181,7 +183,7 @@ static void test_overflows_later_than_the_table_says(void **state)
 
     (void)state;
     seed = 6;
-    struct tally tally = land_often(250, &late, true);
+    struct tally tally = land_often(rounds(250), &late, true);
     assert_true(tally.landed > 0 && tally.missed > 0);
 }
 
@@ -192,7 +194,7 @@ static void test_counts_polluted_by_the_host(void **state)
 
     (void)state;
     seed = 7;
-    struct tally tally = land_often(500, &polluted, false);
+    struct tally tally = land_often(rounds(500), &polluted, false);
     assert_true(tally.missed > tally.landed);
 }
 
@@ -268,7 +270,7 @@ static void test_places_that_are_never_reached(void **state)
 
 static void test_interrupted_and_failing(void **state)
 {
-    static const volatile bool interrupted = true, quiet = false;
+    static const atomic_bool interrupted = true, quiet = false;
     const struct faults none = {0};
     struct vcpu_exit exit;
     struct cpu program;

@@ -1,6 +1,7 @@
 #ifndef TESTS_UNIT_VMM_POINTS_PMU_PMU_SIM_H
 #define TESTS_UNIT_VMM_POINTS_PMU_PMU_SIM_H
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "tests/unit/random.h"
@@ -146,8 +147,8 @@ static inline bool sim_matches(struct pmu_target *t, const struct landmark *l)
 }
 
 static inline enum clock_landing sim_search(struct pmu_target *t, const struct landmark *l,
-                                            struct vcpu_exit *exit,
-                                            const volatile bool *interrupted, struct err *e)
+                                            struct vcpu_exit *exit, const atomic_bool *interrupted,
+                                            struct err *e)
 {
     struct sim *s = (struct sim *)t;
 
