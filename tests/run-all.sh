@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs test suites and adds them up: run-all.sh [-j WORKERS] SUITE..., of rooms, unit, asan, step, oracle,
+# Runs test suites and adds them up: run-all.sh [-j WORKERS] SUITE..., of rooms, unit, asan, tsan, step, oracle,
 # breakpoints, guests (bare-metal ones), linux-guests, asan-guests (a bare-metal one of each kind, with LONG=1 all of
 # them, recorded and replayed by a build with sanitizers),
 # litmus, litmus-crew, cli/FILE[,FILE...] (tests/cli/FILE.bats), and cli (those of tests/cli that are not named).
@@ -86,6 +86,12 @@ run_suite() {
     rooms) run rooms 120 tests/rooms.sh ;;
     unit) run_unit "$BUILD" '' ;;
     asan) run_unit build-asan 'asan ' ;;
+    # The first report ends it.
+    tsan)
+        run_unit build-tsan 'tsan '
+        run 'tsan golden' 300 env TOOLS="$tree/build-tsan/tools" TSAN_OPTIONS=halt_on_error=1 \
+            bats --tap --timing -f 'recordings of each format' tests/cli/replay.bats
+        ;;
     step) run 'step oracle' 300 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/step_oracle" 100 ;;
     oracle) run oracle 900 tests/oracle.sh ;;
     breakpoints)

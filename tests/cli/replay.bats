@@ -162,6 +162,7 @@ diverges() {
         ditto 0 verify --json "${golden##*/}"
         [ "$(json_field result <(echo "$output"))" = identical ]
         [ "$(json_field landings <(echo "$output"))" -ge 1 ]
+        [[ $golden != *-crew-* ]] || ditto 0 verify --parallel "${golden##*/}"
         of[$((version))]=1
     done
     ditto 0 version
