@@ -11,13 +11,23 @@ work=$(mktemp -d "$BUILD/oracle-XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 
+# short_run GUEST: the guest's parameters; no more than BRIEF_TICKS of them but with LONG=1.
+BRIEF_TICKS=6
+short_run() {
+    local parameters
+    parameters=$(setting "$1" oracle '')
+    [ -n "${LONG:-}" ] || [[ ! $parameters =~ ticks=([0-9]+) ]] || [ "${BASH_REMATCH[1]}" -le $BRIEF_TICKS ] ||
+        parameters+=" ticks=$BRIEF_TICKS"
+    echo "$parameters"
+}
+
 # record GUEST: says what went wrong, or nothing. The machine's clock is slow, so that user code comes
 # to a few steps between the ticks also where the host is busy: otherwise no tick needs a forced point.
 record() {
     local -a what
     read -ra what <<<"$(setting "$1" args '')"
     ditto_bounded 120 run.out "$1.err" run --json -o "$1.ditto" --memory 32M --clock step --slow 3 \
-        "${what[@]}" --append "hz=20 $(setting "$1" oracle '')" \
+        "${what[@]}" --append "hz=20 $(short_run "$1")" \
         --kernel "$BUILD/guests/$(setting "$1" file '').elf" ||
         { echo "recording: exit status $?" && return; }
     [ "$(json_field forced "$1.err")" -gt 0 ] || echo 'there is no forced point in it'

@@ -65,8 +65,8 @@ runs() {
 
 # A page that one gets may have been written by another one whose exit behind that is not in the recording.
 @test "CPUs at the same time: a recording replays up to wherever its recorder was killed" {
-    ditto 0 run --quiet --smp crew --cpus 2 --chaos 5 -o whole.ditto --memory 32M --append 'passes=400' \
-        --kernel "$BUILD/guests/smp-cut.elf"
+    ditto 0 run --quiet --smp crew --cpus 2 --chaos 5 -o whole.ditto --memory 32M \
+        --append "passes=$((200 + ${LONG:-0} * 200))" --kernel "$BUILD/guests/smp-cut.elf"
     epochs=0
     while "$BUILD/tools/cut_recording" whole.ditto "cut$epochs.ditto" $((epochs + 1)) 2>/dev/null; do
         epochs=$((epochs + 1))
