@@ -15,13 +15,15 @@ export MATRIX=$BUILD/matrix
 results=$MATRIX/results
 
 read_row() {
-    read -r row image kernel cpu_list memory seconds slow workload expect <<<"$1"
-    IFS=, read -ra slow <<<"$slow"
+    local pace
+    read -r row image kernel cpu_list memory seconds pace workload expect <<<"$1"
+    IFS=, read -ra slow <<<"$pace"
     local program=${workload%%,*}
+    # What is done, so that a result of something else is not taken for one of this; not how long it may take.
+    identity=$(cat <(echo "$row $image $kernel $cpu_list $memory $pace $workload $expect") \
+        "$here/guest/init" "$here/guest/$program" 2>/dev/null | cksum | cut -d ' ' -f 1)
     [ -n "$expect" ] || expect="matrix: $program ended with status 0"
     [ "$workload" != login ] || expect='the system is running'
-    # What is done, so that a result of something else is not taken for one of this.
-    identity=$(cat <(echo "$1") "$here/guest/init" "$here/guest/$program" 2>/dev/null | cksum | cut -d ' ' -f 1)
 }
 
 # all_results: what is kept, and what is new.
