@@ -1,7 +1,6 @@
 #ifndef HOST_GDB_LISTEN_H
 #define HOST_GDB_LISTEN_H
 
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 

@@ -54,6 +54,14 @@ slow_tests() {
     }' "$1"
 }
 
+# need_build DIRECTORY TARGET: without its server the runs in there would be those of the plain build.
+need_build() {
+    [ -x "$1/tools/ditto_server" ] && return
+    echo "run-all: there is no $1; make $2" >&2
+    failed=$((failed + 1))
+    return 1
+}
+
 # run NAME SECONDS COMMAND...
 run() {
     local name=$1 seconds=$2 status
@@ -88,6 +96,7 @@ run_suite() {
     asan) run_unit build-asan 'asan ' ;;
     # The first report ends it.
     tsan)
+        need_build build-tsan tsan || return
         run_unit build-tsan 'tsan '
         run 'tsan golden' 300 env TOOLS="$tree/build-tsan/tools" TSAN_OPTIONS=halt_on_error=1 \
             bats --tap --timing -f 'recordings of each format' tests/cli/replay.bats
@@ -110,6 +119,7 @@ run_suite() {
     # Not leaks: it would stop what it looks into.
     asan-guests)
         local of=asan
+        need_build "$ASAN_BUILD" asan || return
         [ -z "${LONG:-}" ] || of='file'
         run 'asan guests' 3600 env OF=$of TOOLS="$ASAN_BUILD/tools" ASAN_OPTIONS=detect_leaks=0 tests/guests/run.sh
         ;;

@@ -1,7 +1,6 @@
 #ifndef REPLAY_GDB_GDB_PACKET_H
 #define REPLAY_GDB_GDB_PACKET_H
 
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,6 @@
 #ifndef REPLAY_GDB_GDB_TARGET_H
 #define REPLAY_GDB_GDB_TARGET_H
 
-#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -4,9 +4,9 @@ load helper
 KILLS=${KILLS:-${LONG:+10}}
 KILLS=${KILLS:-5}
 
-# record ARGUMENT...: starts a recording in the background, as $pid.
+# record ARGUMENT...: starts a recording in the background, as $pid; its keyboard is $keys, or nobody's.
 record() {
-    "$DITTO" run -o cut.ditto --quiet "$@" </dev/null >cut.out 2>cut.err 3>&- &
+    "$DITTO" run -o cut.ditto --quiet "$@" <"${keys:-/dev/null}" >cut.out 2>cut.err 3>&- &
     pid=$!
 }
 
@@ -23,7 +23,7 @@ has_recorded() {
     for round in $(seq "$KILLS"); do
         what=("${count[@]}") moment=1
         [ $((round % 5)) != 1 ] || what=(--from "$booted")
-        # Before anything of it can be replayed a kernel that boots is looked into, and packed.
+        # Only with more KILLS: before anything of it can be replayed a kernel that boots is looked into, and packed.
         [ $((round % 10)) != 6 ] || what=(--append ditto.script=boot "$IMAGE") moment=17
         moment=$((moment + RANDOM % 3)).$((RANDOM % 10))
         # Later where the host is so busy that nothing is recorded by then.
@@ -45,7 +45,8 @@ has_recorded() {
 
 @test "SIGTERM ends a run with a complete recording" {
     booted
-    record --from "$booted"
+    echo 'while :; do :; done' >busy
+    keys=busy record --from "$booted"
     wait_until 60 has_recorded
     sleep 2
     stopped_by_user cut.err
@@ -93,6 +94,7 @@ has_recorded() {
     mkdir small
     for kind in small ${LONG:+linux}; do
         what=("${count[@]}") size=32k
+        rm -f cut.ditto
         [ $kind = small ] || what=(--append 'ditto.script=soak ditto.n=20' "$IMAGE") size=13m
         mount -t tmpfs -o size=$size tmpfs small || skip "file systems cannot be mounted here"
         run --separate-stderr bounded 120 "$DITTO" run -o small/cut.ditto --quiet "${what[@]}" </dev/null

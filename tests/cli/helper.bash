@@ -121,21 +121,19 @@ need_recording() {
     }
 }
 
-# linux_recording: sets $linux to one of Linux; its output is in $linux_out, its summary in $linux_err. The small
-# image's shell says hello. It begins where that has booted; with LONG=1, where it boots. Made once a file.
+# linux_recording: sets $linux to one of Linux; its summary is in $linux_err. The small image's shell says hello. It begins where that has booted; with LONG=1, where it boots. Made once a file.
 linux_recording() {
     if [ -n "${LONG:-}" ]; then
         need_recording
-        linux=$HELLO/recorded/hello.ditto linux_out=$HELLO/run.out linux_err=$HELLO/run.err
+        linux=$HELLO/recorded/hello.ditto linux_err=$HELLO/run.err
         return
     fi
     local at=$BATS_FILE_TMPDIR/linux
-    linux=$at.ditto linux_out=$at.out linux_err=$at.err
+    linux=$at.ditto linux_err=$at.err
     [ ! -e "$linux" ] || return 0
     booted
     typed hello '' >keys
     DITTO_IN=$PWD/keys ditto_to 120 linux.out linux.err run --json -o linux.ditto --from "$booted"
-    mv linux.out "$linux_out"
     mv linux.err "$linux_err"
     mv linux.ditto "$linux"
 }

@@ -11,7 +11,9 @@
 /* How many rounds of a random test: all in make check-all (LONG=1), the first tenth in others. */
 static inline unsigned rounds(unsigned all)
 {
-    return getenv("LONG") ? all : all / 10;
+    const char *l = getenv("LONG");
+
+    return l && *l ? all : all / 10;
 }
 
 #endif

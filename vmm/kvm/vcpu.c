@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -143,6 +142,13 @@ static int run_kvm(const struct vcpu *vcpu)
     return rc;
 }
 
+/* The next KVM_RUN returns at once, or does not. A kick says so too, and may be another thread's.
+ */
+static void exit_at_once(struct vcpu *vcpu, bool on)
+{
+    __atomic_store_n(&vcpu->run->immediate_exit, on, __ATOMIC_SEQ_CST);
+}
+
 /* KVM_RUN; where vCPUs run at the same time also why it was interrupted: then fault->kind is
  * EXIT_FAULT, else 0. */
 static int enter_guest(struct vcpu *vcpu, struct vcpu_exit *fault)
@@ -205,7 +211,7 @@ static int leave_sti_shadow(struct vcpu *vcpu, struct vcpu_exit *fault)
         if (rc < 0) /* a kick got in first: nothing has run, the step is still to be done */ {
             if (errno != EINTR)
                 return -1;
-            run->immediate_exit = 0;
+            exit_at_once(vcpu, false);
             run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
         } else if (run->exit_reason == KVM_EXIT_DEBUG) {
             run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
@@ -352,8 +358,7 @@ int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
     /* A kick that comes in the last moment of a step is for the step after it. */
     vcpu->kick_passed = false;
     if (rc < 0 || run->exit_reason != KVM_EXIT_DEBUG) {
-        run->immediate_exit = 0; /* first: a kick behind this line has the next run exit */
-        atomic_signal_fence(memory_order_seq_cst);
+        exit_at_once(vcpu, false); /* first: a kick behind this line has the next run exit */
         if (vcpu->kicked) {
             vcpu->kick_passed = rc == 0 || fault.kind;
             vcpu->kicked = false;
@@ -381,16 +386,23 @@ int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
     return classify(vcpu, exit, e);
 }
 
+/* Have KVM finish the instruction of the last exit, and no more. */
+static int run_nothing(struct vcpu *vcpu)
+{
+    exit_at_once(vcpu, true);
+    int rc = ioctl(vcpu->fd, KVM_RUN, 0);
+    /* A kick of this very moment is for the next vcpu_run(). */
+    exit_at_once(vcpu, false);
+    if (vcpu->kicked)
+        exit_at_once(vcpu, true);
+    return rc;
+}
+
 int vcpu_complete(struct vcpu *vcpu, struct err *e)
 {
     if (check_state(vcpu, e) < 0)
         return -1;
-    vcpu->run->immediate_exit = 1;
-    int rc = ioctl(vcpu->fd, KVM_RUN, 0);
-    /* A kick of this very moment is for the next vcpu_run(). */
-    vcpu->run->immediate_exit = 0;
-    if (vcpu->kicked)
-        vcpu->run->immediate_exit = 1;
+    int rc = run_nothing(vcpu);
     if (rc < 0 && errno == EINTR)
         return 0;
     return err_set(e, STATUS_ERROR, "KVM did not finish an instruction: %s",
@@ -410,9 +422,7 @@ int vcpu_do_write(struct vcpu *vcpu, struct err *e)
                            (unsigned long long)run->mmio.phys_addr);
         memcpy(to, run->mmio.data, run->mmio.len);
         guest_memory_mark(&vcpu->vm->memory, to, run->mmio.len);
-        run->immediate_exit = 1;
-        rc = ioctl(vcpu->fd, KVM_RUN, 0);
-        run->immediate_exit = vcpu->kicked;
+        rc = run_nothing(vcpu);
     } while (rc == 0 && run->exit_reason == KVM_EXIT_MMIO && run->mmio.is_write);
     if (rc < 0 && errno == EINTR)
         return 0;
@@ -423,7 +433,7 @@ int vcpu_do_write(struct vcpu *vcpu, struct err *e)
 void vcpu_kick(struct vcpu *vcpu)
 {
     vcpu->kicked = true;
-    vcpu->run->immediate_exit = 1;
+    exit_at_once(vcpu, true);
 }
 
 void vcpu_finish_rdtsc(struct vcpu *vcpu, const struct vcpu_exit *exit, uint64_t value)

@@ -5,11 +5,12 @@
 #include "vmm/points/fingerprint.h"
 
 /*
- * What a vCPU does where it was kicked: it is let run on for a moment and looked at again. All of
- * these may end the search for a place: CLOCK_EXITED and CLOCK_FAILED.
+ * What a vCPU does where it was kicked: it is let run on for a moment and looked at again, which
+ * may end the search for a place (CLOCK_EXITED, CLOCK_FAILED).
  */
 
-/* Whether a PAUSE is close by: the mark of a loop that waits for something (cpu_relax()). */
+/* Without running it: whether a PAUSE is close by, the mark of a loop that waits for something
+ * (cpu_relax()). */
 bool look_near_pause(struct vcpu *vcpu);
 
 /*

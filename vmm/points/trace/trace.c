@@ -410,7 +410,7 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit, b
         regs->rip = t->site;
         return TRACE_TRUE;
     }
-    if (!trace_extend(t, offset, extend, &copy, &target))
+    if (t->by_handler || !trace_extend(t, offset, extend, &copy, &target))
         return TRACE_OTHER;
     /* Outside the trace, kernel code could see which page tables are in use. */
     if (!copy && (t->cpl == 0 || !extend))

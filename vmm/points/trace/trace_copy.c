@@ -506,6 +506,12 @@ static void add_to_map(struct trace *t, uint64_t va, uint32_t offset)
     t->map[t->map_count++] = (struct trace_map){.original = va, .offset = offset};
 }
 
+/* Behind it addresses begin at 0 again: neither guards nor code go on there. */
+static bool is_at_top(uint64_t va)
+{
+    return va > UINT64_MAX - 2 * INSN_MAX;
+}
+
 /*
  * Copy from va on, up to a place that is known, a jump that is looked up, or an instruction that is
  * not copied or cannot be read.
@@ -522,7 +528,8 @@ static void copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *
         struct trace_place *place = find_place(t, va);
         struct insn insn;
         uint64_t next;
-        if (!place || place->copy || !*budget || !has_room(t) || !trace_read_insn(t, va, &insn)) {
+        if (!place || place->copy || !*budget || !has_room(t) || is_at_top(va) ||
+            !trace_read_insn(t, va, &insn)) {
             if (!first) {
                 emit8(t, 0xe9);
                 emit_rel32_to_original(t, va);

@@ -76,7 +76,7 @@ static void test_no_signal_is_slept_over(void **state)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     atomic_int stopped;
-    const struct stopper stopper = {note, (void *)&stopped};
+    const struct stopper stopper = {note, &stopped};
     sigset_t old;
 
     (void)state;
