@@ -364,6 +364,27 @@ static void test_changed_code_is_noticed(void **state)
     assert_false(trace_is_current(t));
 }
 
+/* User code may lie there; behind it addresses begin at 0 again. */
+static void test_top_of_the_address_space(void **state)
+{
+    const struct trace_condition c = {.reg = 2, .value = 1};
+    const uint64_t top = UINT64_MAX - (PAGE_BYTES - 1);
+    uint64_t *leaf = leaf_of(top);
+
+    (void)state;
+    *leaf = next_code | PTE_PRESENT | PTE_USER | PTE_ACCESSED | PTE_WRITE;
+    next_code += PAGE_BYTES;
+    memset(guest_memory_at(&memory, gpa_of(top), PAGE_BYTES), 0x90, PAGE_BYTES);
+    written[gpa_of(top) / PAGE_BYTES / 64] |= 1ull << gpa_of(top) / PAGE_BYTES % 64;
+    for (uint64_t back = 1; back <= 64; back++) {
+        build(tight, sizeof tight, 3, &c, 1);
+        const uint32_t copy = trace_copy(t, 0 - back);
+        assert_true(back < 2 * INSN_MAX ? !copy : back < 3 * INSN_MAX || copy);
+    }
+    written[gpa_of(top) / PAGE_BYTES / 64] &= ~(1ull << gpa_of(top) / PAGE_BYTES % 64);
+    *leaf = 0;
+}
+
 static void test_every_copy_has_its_original(void **state)
 {
     const struct trace_condition c = {.reg = 2, .value = 1};
@@ -621,6 +642,7 @@ int main(void)
         cmocka_unit_test(test_code_that_is_rewritten),
         cmocka_unit_test(test_returns),
         cmocka_unit_test(test_changed_code_is_noticed),
+        cmocka_unit_test(test_top_of_the_address_space),
         cmocka_unit_test(test_every_copy_has_its_original),
         cmocka_unit_test(test_what_asks_for_nothing),
         cmocka_unit_test(test_nothing_more_may_be_copied),
