@@ -11,8 +11,8 @@ work=$(mktemp -d "$BUILD/oracle-XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 
-# short_run GUEST: the guest's parameters; no more than BRIEF_TICKS of them but with LONG=1.
 BRIEF_TICKS=6
+# short_run GUEST: the guest's parameters; no more ticks than BRIEF_TICKS but with LONG=1.
 short_run() {
     local parameters
     parameters=$(setting "$1" oracle '')

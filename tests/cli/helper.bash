@@ -121,7 +121,8 @@ need_recording() {
     }
 }
 
-# linux_recording: sets $linux to one of Linux; its summary is in $linux_err. The small image's shell says hello. It begins where that has booted; with LONG=1, where it boots. Made once a file.
+# linux_recording: sets $linux to one of Linux; its summary is in $linux_err. The small image's shell says hello. It
+# begins where that has booted; with LONG=1, where it boots. Made once a file.
 linux_recording() {
     if [ -n "${LONG:-}" ]; then
         need_recording

@@ -69,6 +69,16 @@ static enum site_quality quality_wanted(unsigned steps, unsigned jump_steps)
                                                : SITE_UNCOPIED;
 }
 
+/* CLOCK_CHOSEN: the vCPU stands one step on; CLOCK_LATER: it was kicked before. */
+static enum clock_choice step(struct clock *c, struct vcpu_exit *exit, struct err *e)
+{
+    if (c->ops->step(c, exit, e) < 0)
+        return CLOCK_FAILED;
+    if (exit->kind == EXIT_KICK)
+        return CLOCK_LATER;
+    return exit->kind == EXIT_STEP ? CLOCK_CHOSEN : CLOCK_EXITED;
+}
+
 /*
  * Go by steps to the end of the string instruction where the vCPU stands. In user code a breakpoint
  * behind it would leave the frame of an exception on the kernel's stack. Each real step makes sure
@@ -87,12 +97,9 @@ static enum clock_choice finish_repeat(struct clock *c, const struct insn *insn,
         if (!c->ops->steps_only && (host_now_ns() - began > RUN_TO_NS ||
                                     !site_can_step(&vcpu->vm->memory, insn, vcpu->regs, &sregs)))
             return CLOCK_LATER;
-        if (c->ops->step(c, exit, e) < 0)
-            return CLOCK_FAILED;
-        if (exit->kind == EXIT_KICK)
-            return CLOCK_LATER;
-        if (exit->kind != EXIT_STEP)
-            return CLOCK_EXITED;
+        const enum clock_choice stepped = step(c, exit, e);
+        if (stepped != CLOCK_CHOSEN)
+            return stepped;
         if (!c->ops->steps_only && vcpu->regs->rip == rip && !vcpu->vm->memory.readable)
             repeat_run(vcpu, NULL, UINT64_MAX);
     }
@@ -138,12 +145,9 @@ enum clock_choice place_near(struct clock *c, const struct clock_host *host,
          */
         if (!site_can_step(m, &insn, vcpu->regs, &sregs))
             return CLOCK_LATER;
-        if (c->ops->step(c, exit, e) < 0)
-            return CLOCK_FAILED;
-        if (exit->kind == EXIT_KICK)
-            return CLOCK_LATER;
-        if (exit->kind != EXIT_STEP)
-            return CLOCK_EXITED;
+        const enum clock_choice stepped = step(c, exit, e);
+        if (stepped != CLOCK_CHOSEN)
+            return stepped;
     }
     return CLOCK_LATER;
 }
