@@ -322,6 +322,8 @@ static _Noreturn void enter_with(unsigned cpu, void (*code)(unsigned cpu), uint6
 
     __asm__ volatile("lidt %0" : : "m"(idt_pointer));
     load_gdt(room);
+    /* For code of 32 and 16 bits; 64-bit code does without. */
+    __asm__ volatile("movw %w0, %%ds\n\tmovw %w0, %%es" : : "r"(USER_DS));
     __asm__ volatile("pushq %0\n\tpushq %1\n\tpushq %2\n\tpushq %3\n\tpushq %4\n\tiretq"
                      :
                      : "i"(USER_DS), "r"(room->user_stack + sizeof room->user_stack - 8),

@@ -17,6 +17,7 @@
  *   8  code that hardly does anything but REP MOVS
  *   9  ... in 32 bits
  *  10  code that hardly does anything but REPE CMPS, REPNE SCAS and REP LODS, backwards, too
+ *  11  code that is 32-bit code and 16-bit code in turns, at other offsets of their segments
  */
 #define FAR_TO(selector, label)                                                                    \
     "pushq $" #selector "\n\tleaq " label "(%%rip), %%rax\n\tpushq %%rax\n\tlretq\n"
@@ -83,6 +84,30 @@ static void code_of_16_bits(void)
                      :
                      : "d"(limit32), "b"(&count32), "c"(&ticks)
                      : "rax", "memory");
+}
+
+extern const uint8_t both16[];
+
+/* The carry flag says whose turn it is: INC leaves it. The three instructions at 2 are the same in
+ * either width. */
+static void code_of_both(void)
+{
+    __asm__ volatile(FAR_TO(0x43, "1f") ".code32\n"
+                                        ".globl both16\n"
+                                        "both16:\n"
+                                        "1:\txorl %%eax, %%eax\n"
+                                        "2:\tincl %%eax\n\tjnz 3f\n"
+                                        "3:\tjnc 4f\n\t"
+                                        ".code16\n\tljmpl $0x43, $5f\n\t"
+                                        ".code32\n"
+                                        "4:\tstc\n\tljmp $0x4b, $(2b - both16)\n"
+                                        "5:\tmovl %%eax, count32\n\t"
+                                        "cmpl %%edx, ticks\n\tjae 6f\n\t"
+                                        "clc\n\tjmp 2b\n"
+                                        "6:\t" LEAVE
+                     :
+                     : "d"(limit32)
+                     : "rax", "memory", "cc");
 }
 
 #define SUM "fld1\n\tfadd %%st(1), %%st\n\tfstl x87\n\tfstp %%st(1)\n\t"
@@ -213,12 +238,12 @@ static void done(void)
 void guest_main(void)
 {
     static void (*const kinds[])(void) = {
-        counts_in_register, counts_in_memory, calls,  code_of_16_bits,   sums,    sums_in_32_bits,
-        steps_itself,       is_written,       copies, copies_in_32_bits, compares};
+        counts_in_register, counts_in_memory, calls,  code_of_16_bits,   sums,     sums_in_32_bits,
+        steps_itself,       is_written,       copies, copies_in_32_bits, compares, code_of_both};
     const uint64_t kind = parameter("kind", 0);
 
     limit32 = (uint32_t)parameter("ticks", TICKS);
-    user_base16 = (uint64_t)code16;
+    user_base16 = (uint64_t)(kind == 11 ? both16 : code16);
     set_handler(1, on_step);
     timer_start(100);
     enter_user(kinds[kind < sizeof kinds / sizeof *kinds ? kind : 0], done);

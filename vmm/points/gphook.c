@@ -134,6 +134,15 @@ static struct kvm_segment segment_of(const struct guest_memory *m, const struct 
     return segment;
 }
 
+/* The segment of a selector in a frame: the one that is known, if it is that one's. Other code may
+ * run at the same linear address. */
+static struct kvm_segment loaded(const struct vcpu *vcpu, const struct kvm_sregs *s,
+                                 const struct kvm_segment *known, uint64_t selector)
+{
+    return known && known->selector == selector ? *known
+                                                : segment_of(&vcpu->vm->memory, s, selector);
+}
+
 bool gphook_breakpoint(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu_exit *exit,
                        unsigned cpl, const struct kvm_segment *cs, const struct kvm_segment *ss,
                        struct kvm_regs *regs, struct kvm_sregs *sregs)
@@ -153,8 +162,8 @@ bool gphook_breakpoint(struct vcpu *vcpu, const struct gp_hook *hook, const stru
     regs->rip = frame.rip;
     regs->rsp = frame.rsp;
     regs->rflags = frame.rflags & ~RFLAGS_RF;
-    sregs->cs = cs ? *cs : segment_of(&vcpu->vm->memory, sregs, frame.cs);
-    sregs->ss = ss ? *ss : segment_of(&vcpu->vm->memory, sregs, frame.ss);
+    sregs->cs = loaded(vcpu, sregs, cs, frame.cs);
+    sregs->ss = loaded(vcpu, sregs, ss, frame.ss);
     return true;
 }
 

@@ -37,8 +37,8 @@ bool gphook_hit(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu
 /*
  * Code at CPL `cpl` executed a HLT byte, as far as this exit tells: at CPL0 it exits by itself, at
  * CPL3 by way of the hook. On true, *regs and *sregs are the state of that code, with RIP on the
- * HLT; cs and ss are what user code has loaded (not looked at for CPL0), or NULL: what the GDT has
- * for the selectors in the frame.
+ * HLT; cs and ss are what user code has loaded, if the frame has their selectors (not looked at for
+ * CPL0); else, or NULL: what the descriptor tables have for the selectors in the frame.
  */
 bool gphook_breakpoint(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu_exit *exit,
                        unsigned cpl, const struct kvm_segment *cs, const struct kvm_segment *ss,

@@ -198,7 +198,7 @@ static bool prepare_handler(struct trace *t, const struct kvm_regs *regs,
     t->site = regs->rip;
     t->cpl = 3;
     t->len = 0;
-    if (!annex_find_base(t->vm, t->root, &t->base))
+    if (!annex_ready(t->vm, t->root) || !annex_find_base(t->vm, t->root, &t->base))
         return false;
     t->base += ANNEX_TRACE;
     return trace_handler_write(t);
@@ -242,13 +242,16 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
     assert(goal->countdown ? *goal->countdown != 0 : goal->conditions != 0);
     if (!t || !walk(&vcpu->vm->memory, sregs->cr3, linear_rip(regs->rip, &sregs->cs), &site))
         return false;
+    const uint8_t *site_at = guest_memory_at(t->memory, site.gpa, 1);
+    /* The same place by another code segment is another RIP. */
+    if (!site_at || (t->active && (t->site != regs->rip || t->root != sregs->cr3)))
+        return false;
     memcpy(t->condition, goal->condition, goal->conditions * sizeof *goal->condition);
     t->conditions = goal->conditions;
     t->countdown = goal->countdown;
     t->written = goal->written;
     t->words[WORD_COUNT] = goal->countdown ? *goal->countdown : 0;
     if (t->active) { /* go on in it */
-        assert(t->site == regs->rip && t->root == sregs->cr3);
         if (!write_code(t))
             return false;
         lead_back(t);
@@ -260,7 +263,7 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
     t->ss = sregs->ss;
     t->cr2 = sregs->cr2;
     t->site_gpa = site.gpa;
-    t->site_byte = *(uint8_t *)guest_memory_at(t->memory, site.gpa, 1);
+    t->site_byte = *site_at;
     t->by_handler = !sregs->cs.l && suits_handler(t, regs, sregs);
     if (is_debugged(vcpu, regs) || (!t->by_handler && !sregs->cs.l))
         return false;
