@@ -191,32 +191,32 @@ static int enter_guest(struct vcpu *vcpu, struct vcpu_exit *fault)
 /*
  * AMD's VMRUN as emulated by QEMU does not reload the interrupt shadow, so a window can open one
  * instruction early, right behind STI; real hardware never shows this. One step from there brings
- * both kinds of host to the same instruction. An exit in that step replaces the window exit: it is
- * a sync point of its own, and the window stays wanted.
+ * both kinds of host to the same instruction. It is one only, wherever it leads: a loop may come
+ * back to where the byte before is an STI. An exit in that step replaces the window exit: it is a
+ * sync point of its own, and the window stays wanted.
  */
 static int leave_sti_shadow(struct vcpu *vcpu, struct vcpu_exit *fault)
 {
     struct kvm_run *run = vcpu->run;
     uint8_t before;
+    int rc;
 
-    while (run->exit_reason == KVM_EXIT_IRQ_WINDOW_OPEN &&
-           vcpu_read(vcpu, vcpu->regs->rip - 1, &before, 1) == 1 && before == 0xfb) {
-        run->request_interrupt_window = 0;
-        set_debug(vcpu, true);
-        int rc = enter_guest(vcpu, fault);
-        set_debug(vcpu, vcpu->stepping);
-        run->request_interrupt_window = 1;
-        if (fault->kind)
-            return 0;
-        if (rc < 0) /* a kick got in first: nothing has run, the step is still to be done */ {
-            if (errno != EINTR)
-                return -1;
-            exit_at_once(vcpu, false);
-            run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
-        } else if (run->exit_reason == KVM_EXIT_DEBUG) {
-            run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
-        }
-    }
+    if (run->exit_reason != KVM_EXIT_IRQ_WINDOW_OPEN ||
+        vcpu_read(vcpu, vcpu->regs->rip - 1, &before, 1) != 1 || before != 0xfb)
+        return 0;
+    run->request_interrupt_window = 0;
+    set_debug(vcpu, true);
+    /* A kick that got in first: nothing has run, the step is still to be done. */
+    while ((rc = enter_guest(vcpu, fault)) < 0 && !fault->kind && errno == EINTR)
+        exit_at_once(vcpu, false);
+    set_debug(vcpu, vcpu->stepping);
+    run->request_interrupt_window = 1;
+    if (fault->kind)
+        return 0;
+    if (rc < 0)
+        return -1;
+    if (run->exit_reason == KVM_EXIT_DEBUG)
+        run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
     return 0;
 }
 
