@@ -17,8 +17,9 @@
 
 /* What an instruction can need at once that it does not own, generously. */
 #define LOANS_MAX 16u
-/* Tables that it walks, the same: one instruction can need some 12. */
-#define TABLES_MAX 16u
+/* Tables that it walks, the same: with code, source and destination across two pages each, and an
+ * exception on top, some 40. With fewer than it needs it would never get on. */
+#define TABLES_MAX 48u
 #define NO_PAGE    UINT64_MAX
 
 struct owner {

@@ -27,6 +27,8 @@ struct shared_tables {
     struct ownership *ownership;
     /* How many entries, or roots, make a page a table, for each page and level. */
     uint32_t (*users)[LEVELS];
+    /* Of each page and level, by level - 1; those that are gone are not there any more. */
+    struct table *(*of)[LEVELS];
     struct table **table;
     unsigned count, room;
 };
@@ -41,9 +43,10 @@ struct shared_tables *shared_tables_create(const struct guest_memory *memory,
     t->memory = memory;
     t->ownership = ownership;
     t->users = calloc(memory->size / PAGE_BYTES, sizeof *t->users);
-    if (t->users)
+    t->of = calloc(memory->size / PAGE_BYTES, sizeof *t->of);
+    if (t->users && t->of)
         return t;
-    free(t);
+    shared_tables_destroy(t);
     return NULL;
 }
 
@@ -54,6 +57,7 @@ void shared_tables_destroy(struct shared_tables *t)
     for (unsigned i = 0; i < t->count; i++)
         free(t->table[i]);
     free(t->table);
+    free(t->of);
     free(t->users);
     free(t);
 }
@@ -86,14 +90,6 @@ static bool is_table(const struct shared_tables *t, uint64_t page)
     return false;
 }
 
-static struct table *find(const struct shared_tables *t, uint64_t page, unsigned level)
-{
-    for (unsigned i = 0; i < t->count; i++)
-        if (t->table[i]->page == page && t->table[i]->level == level && !t->table[i]->gone)
-            return t->table[i];
-    return NULL;
-}
-
 static struct table *make(struct shared_tables *t, uint64_t page, unsigned level, unsigned first)
 {
     if (t->count == t->room) {
@@ -108,6 +104,7 @@ static struct table *make(struct shared_tables *t, uint64_t page, unsigned level
     table->first = first;
     table->root = table->gone = false;
     memcpy(table->entry, entries_of(t, page), PAGE_BYTES);
+    t->of[page][level - 1] = table;
     return t->table[t->count++] = table;
 }
 
@@ -133,7 +130,8 @@ static void drop(struct shared_tables *t, uint64_t page, unsigned level)
     if (--t->users[page][level - 1])
         return;
     if (level > 1) {
-        struct table *table = find(t, page, level);
+        struct table *table = t->of[page][level - 1];
+        t->of[page][level - 1] = NULL;
         table->gone = true;
         for (unsigned i = table->first; i < ENTRIES; i++) {
             const uint64_t to = target(t, level, table->entry[i]);
@@ -148,8 +146,7 @@ static void drop(struct shared_tables *t, uint64_t page, unsigned level)
 bool shared_tables_has(const struct shared_tables *t, uint64_t cr3)
 {
     const uint64_t page = page_at(t, cr3);
-    const struct table *table =
-        page != NO_PAGE && t->users[page][LEVELS - 1] ? find(t, page, LEVELS) : NULL;
+    const struct table *table = page != NO_PAGE ? t->of[page][LEVELS - 1] : NULL;
 
     return table && table->root;
 }
@@ -161,7 +158,7 @@ void shared_tables_add(struct shared_tables *t, uint64_t cr3, bool users_half)
     if (page == NO_PAGE || shared_tables_has(t, cr3))
         return;
     use(t, page, LEVELS, users_half ? 0 : USER_HALF);
-    find(t, page, LEVELS)->root = true;
+    t->of[page][LEVELS - 1]->root = true;
 }
 
 /* Of what it leads to, now. */

@@ -191,7 +191,7 @@ static void a_table_is_lent_and_shows_nowhere(void **state)
     assert_false(ownership_has_tables(o, 1));
     assert_int_equal(run(1, PAGE, 1, &value, &fault), OWNERSHIP_FAULT);
     /* When there are too many, the oldest goes back. */
-    for (unsigned i = 0; i <= 16; i++)
+    for (unsigned i = 0; i <= 48; i++)
         ownership_lend_table(o, 1, PAGE + i);
     assert_int_equal(run(1, PAGE + 1, 1, &value, &fault), OWNERSHIP_NOTHING);
     assert_int_equal(run(1, PAGE, 1, &value, &fault), OWNERSHIP_FAULT);
