@@ -157,7 +157,7 @@ enum idt { IDT_READABLE, IDT_HIDDEN, IDT_UNKNOWN };
 static enum idt look_at_idt(struct vcpu *vcpu)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
-    unsigned pages = 0, readable = 0;
+    unsigned readable = 0;
     struct kvm_sregs sregs;
     struct translation t;
 
@@ -165,9 +165,11 @@ static enum idt look_at_idt(struct vcpu *vcpu)
         return IDT_READABLE;
     vcpu_get_sregs(vcpu, &sregs);
     const uint64_t last = sregs.idt.limit < IDT_BYTES ? sregs.idt.limit : IDT_BYTES - 1;
-    for (uint64_t page = sregs.idt.base & ~(uint64_t)(PAGE_BYTES - 1);
-         page <= sregs.idt.base + last; page += PAGE_BYTES, pages++) {
-        if (!walk(m, sregs.cr3, page, &t) || !guest_memory_any(m, t.gpa, 1))
+    /* It may end with the address space. */
+    const uint64_t pages = ((sregs.idt.base & (PAGE_BYTES - 1)) + last) / PAGE_BYTES + 1;
+    for (uint64_t i = 0; i < pages; i++) {
+        if (!walk(m, sregs.cr3, sregs.idt.base + i * PAGE_BYTES, &t) ||
+            !guest_memory_any(m, t.gpa, 1))
             return IDT_UNKNOWN;
         readable += guest_memory_at(m, t.gpa, 1) != NULL;
     }
