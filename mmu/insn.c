@@ -136,21 +136,28 @@ bool insn_pushes(const ZydisDecodedOperand *op)
                ZYDIS_REGISTER_RSP;
 }
 
-/* Outside 64-bit code all segments have one, and linear addresses have 32 bits. */
-static uint64_t add_base(const struct insn *insn, const struct kvm_sregs *sregs, ZydisRegister of,
-                         uint64_t at)
+static bool is_64_bit(const struct insn *insn)
 {
-    const bool long_mode = insn->info.machine_mode == ZYDIS_MACHINE_MODE_LONG_64;
-    const struct kvm_segment *segment = of == ZYDIS_REGISTER_FS   ? &sregs->fs
-                                        : of == ZYDIS_REGISTER_GS ? &sregs->gs
-                                        : long_mode               ? NULL
-                                        : of == ZYDIS_REGISTER_CS ? &sregs->cs
-                                        : of == ZYDIS_REGISTER_SS ? &sregs->ss
-                                        : of == ZYDIS_REGISTER_ES ? &sregs->es
-                                                                  : &sregs->ds;
+    return insn->info.machine_mode == ZYDIS_MACHINE_MODE_LONG_64;
+}
 
-    at += segment ? segment->base : 0;
-    return long_mode ? at : (uint32_t)at;
+const struct kvm_segment *insn_segment(const struct insn *insn, const ZydisDecodedOperand *op,
+                                       const struct kvm_sregs *sregs)
+{
+    switch (op->mem.segment) {
+    case ZYDIS_REGISTER_FS:
+        return &sregs->fs;
+    case ZYDIS_REGISTER_GS:
+        return &sregs->gs;
+    case ZYDIS_REGISTER_CS:
+        return is_64_bit(insn) ? NULL : &sregs->cs;
+    case ZYDIS_REGISTER_SS:
+        return is_64_bit(insn) ? NULL : &sregs->ss;
+    case ZYDIS_REGISTER_ES:
+        return is_64_bit(insn) ? NULL : &sregs->es;
+    default:
+        return is_64_bit(insn) ? NULL : &sregs->ds;
+    }
 }
 
 bool insn_address(const struct insn *insn, const ZydisDecodedOperand *op,
@@ -170,6 +177,8 @@ bool insn_address(const struct insn *insn, const ZydisDecodedOperand *op,
     }
     if (insn->info.address_width != 64)
         at = insn->info.address_width == 32 ? (uint32_t)at : (uint16_t)at;
-    *va = add_base(insn, sregs, op->mem.segment, at);
+    const struct kvm_segment *segment = insn_segment(insn, op, sregs);
+    at += segment ? segment->base : 0;
+    *va = is_64_bit(insn) ? at : (uint32_t)at;
     return true;
 }

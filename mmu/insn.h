@@ -56,6 +56,10 @@ bool insn_leaves(const struct insn *insn);
 /* Whether it is what PUSH or CALL writes, below the address of its operand. */
 bool insn_pushes(const ZydisDecodedOperand *op);
 
+/* The segment of a memory operand; NULL: it has neither base nor limit, as most in 64-bit code. */
+const struct kvm_segment *insn_segment(const struct insn *insn, const ZydisDecodedOperand *op,
+                                       const struct kvm_sregs *sregs);
+
 /* The linear address of a memory operand; false when it has none, or many. */
 bool insn_address(const struct insn *insn, const ZydisDecodedOperand *op,
                   const struct kvm_regs *regs, const struct kvm_sregs *sregs, uint64_t *va);

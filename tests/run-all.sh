@@ -105,6 +105,7 @@ run_suite() {
     oracle) run oracle 900 tests/oracle.sh ;;
     breakpoints)
         run breakpoints 120 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/breakpoints"
+        run 'breakpoint ends' 120 env DITTO_DATADIR="$BUILD/khost" "$BUILD/tools/breakpoint_ends"
         run 'breakpoints native' 60 "$BUILD/tools/breakpoints" native
         ;;
     cli | cli/*)

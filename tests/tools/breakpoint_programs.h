@@ -69,15 +69,6 @@ GUEST_CODE(leaving, "mov $1500000, %ecx\n"
                     "leaving_at: dec %ecx\n"
                     "jnz 1b\n" GUEST_DONE);
 #define LEAVING_PASSES 20000u
-/* It counts passes as Linux entries (vmm/points/entry_count.h), and waits for what does not come.
- */
-GUEST_CODE(counting, "1: decq 0x802000\n"
-                     "jnz 2f\n"
-                     "hlt\n"
-                     "2: inc %eax\n"
-                     "counting_at: mov $1, %ebx\n"
-                     "jmp 1b\n" GUEST_DONE);
-#define COUNTING_WORD 0x802000u
 /* A REP whose 17th and 18th iterations write what is watched, the first bytes of a page. */
 GUEST_CODE(repeat, "mov $3, %ebx\n"
                    "1: mov $0x800ff0, %edi\n"
@@ -89,6 +80,6 @@ GUEST_CODE(repeat, "mov $3, %ebx\n"
 #define REPEAT_COUNT   5000u
 #define REPEAT_WATCHED 0x801000u
 extern const uint8_t repeat_at[], loop_at[], near_at[], outer_at[], inner_at[], beside_at[],
-    pushf_at[], popf_at[], out_at[], exchange_at[], sprawl_at[], leaving_at[], counting_at[];
+    pushf_at[], popf_at[], out_at[], exchange_at[], sprawl_at[], leaving_at[];
 
 #endif

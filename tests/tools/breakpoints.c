@@ -8,129 +8,17 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/now.h"
-#include "cli/command.h"
-#include "mmu/walk.h"
+#include "tests/tools/breakpoint_guest.h"
 #include "tests/tools/breakpoint_programs.h"
-#include "vmm/kvm/micro_guest.h"
-#include "vmm/points/breakpoint.h"
-#include "vmm/points/clock.h"
-#include "vmm/points/fingerprint.h"
 #include "vmm/points/stepper.h"
 
-/* Where the programs are: a page that user code cannot write to, as that of real programs. */
-#define CODE_AT                 0x600000u
-#define ADDRESS(program, label) (CODE_AT + (uint64_t)((label) - (program)))
-#define PASSES                  1000000u
-#define TOTAL                   1500000u
-#define FEW_EXITS               12
+#define PASSES    1000000u
+#define TOTAL     1500000u
+#define FEW_EXITS 12
 
-static struct micro_guest guest;
-static struct gp_hook hook;
-static struct breakpoints set;
-static struct vcpu_exit last;
-static unsigned number, bad;
 static bool native;
-
-static void fail(const char *what)
-{
-    printf("Bail out! %s\n", what);
-    exit(1);
-}
-
-static void ok(bool good, const char *what, unsigned cpl, const struct breakpoint_means *means)
-{
-    printf("%sok %u %s at CPL%u, by %s\n", good ? "" : "not ", ++number, what, cpl,
-           means ? means->name : "what there is");
-    bad += !good;
-    if (!good)
-        printf("# rip %#llx, rax %llu, rcx %llu, exit %d, %llu exits\n",
-               (unsigned long long)guest.vcpu.regs->rip, (unsigned long long)guest.vcpu.regs->rax,
-               (unsigned long long)guest.vcpu.regs->rcx, last.kind, (unsigned long long)set.exits);
-}
-
-/* A #GP hook: the gate leads to the HLT byte of the vector's own handler. */
-static void install_hook(void)
-{
-    struct kvm_sregs sregs;
-    struct gate gp;
-
-    vcpu_get_sregs(&guest.vcpu, &sregs);
-    uint8_t *gate =
-        guest_memory_at(&guest.vm.memory, sregs.idt.base + VECTOR_GP * GATE_BYTES, GATE_BYTES);
-    if (!gate_read(&guest.vm.memory, &sregs, VECTOR_GP, &gp))
-        fail("no gate");
-    hook = (struct gp_hook){.handler = gp.handler, .rip = gp.handler + 2};
-    gate_redirect(gate, hook.rip);
-}
-
-/* Memory of the kernel's own is what is compared at CPL0. */
-static void protect(unsigned cpl)
-{
-    struct kvm_sregs sregs;
-
-    vcpu_get_sregs(&guest.vcpu, &sregs);
-    uint64_t *root = guest_memory_at(&guest.vm.memory, sregs.cr3, 8);
-    if (cpl == 0)
-        *root &= ~PTE_USER;
-    uint64_t *pointers = guest_memory_at(&guest.vm.memory, *root & PTE_ADDRESS, 8);
-    uint64_t *directory = guest_memory_at(&guest.vm.memory, *pointers & PTE_ADDRESS, PAGE_BYTES);
-    directory[CODE_AT >> 21] &= ~PTE_WRITE;
-}
-
-static void place(const uint8_t *code, size_t length)
-{
-    struct kvm_regs regs = *guest.vcpu.regs;
-
-    memcpy(guest_memory_at(&guest.vm.memory, CODE_AT, length), code, length);
-    regs.rip = CODE_AT;
-    vcpu_set_regs(&guest.vcpu, &regs);
-}
-
-static void start(const uint8_t *code, size_t length, unsigned cpl,
-                  const struct breakpoint_means *means)
-{
-    struct probe_outcome o = {0};
-
-    vcpu_destroy(&guest.vcpu);
-    vm_destroy(&guest.vm);
-    if (!micro_guest_start(&guest, code, length, cpl, &o))
-        fail(o.detail);
-    protect(cpl);
-    place(code, length);
-    install_hook();
-    breakpoints_init(&set, &guest.vcpu, &hook);
-    set.only = means;
-}
-
-static bool is_clean(const uint8_t *code, size_t length)
-{
-    return !memcmp(guest_memory_at(&guest.vm.memory, CODE_AT, length), code, length);
-}
-
-static void add(struct breakpoint *b)
-{
-    struct err e = {0};
-
-    if (breakpoints_add(&set, b, &e) < 0)
-        fail(e.text);
-}
-
-static enum breakpoint_stop run(void)
-{
-    struct err e = {0};
-    enum breakpoint_stop stop = breakpoints_run(&set, &last, &e);
-
-    if (stop == BREAKPOINT_FAILED)
-        fail(e.text);
-    return stop;
-}
 
 /* On from where a breakpoint stopped. */
 static void step(void)
@@ -143,11 +31,6 @@ static void step(void)
     if (stepper_step(&stepper, &done, &last, &e) < 0)
         fail(e.text);
     stepper_close(&stepper);
-}
-
-static bool is_done(enum breakpoint_stop stop)
-{
-    return stop == BREAKPOINT_EXIT && last.kind == EXIT_PIO_OUT && last.at == MICRO_DONE;
 }
 
 /* ---- conditions ---- */
@@ -220,11 +103,6 @@ static void test_countdown(const uint8_t *code, size_t length, unsigned cpl, uin
             guest.vcpu.regs->rcx == TOTAL - PASSES + 1;
     breakpoints_remove(&set, &both);
     ok(good && is_clean(code, length), "a condition, then a count,", cpl, NULL);
-}
-
-static struct trace_condition reg_is(unsigned reg, uint64_t value)
-{
-    return (struct trace_condition){.reg = reg, .value = value};
 }
 
 static struct trace_condition memory_is(uint64_t value)
@@ -474,72 +352,6 @@ static void test_sprawl(unsigned cpl)
     ok(good && is_clean(PROGRAM(sprawl)), "few passes with much code between them,", cpl, NULL);
 }
 
-/* The landmark of the pass where RAX has this value. */
-static struct landmark take(const uint8_t *code, size_t length, const uint8_t *at, unsigned cpl,
-                            uint64_t rax)
-{
-    const struct trace_condition condition = reg_is(0, rax);
-    struct breakpoint b = {
-        .va = ADDRESS(code, at), .cpl = cpl, .condition = &condition, .conditions = 1};
-    struct landmark l = {.gpa = b.va, .code_len = 1, .code = {*at}};
-    struct kvm_sregs sregs;
-
-    start(code, length, cpl, NULL);
-    add(&b);
-    if (run() != BREAKPOINT_HIT)
-        fail("the pass of a landmark was not found");
-    breakpoints_remove(&set, &b);
-    vcpu_get_sregs(&guest.vcpu, &sregs);
-    fingerprint_take(&guest.vcpu, guest.vcpu.regs, &sregs, &l);
-    return l;
-}
-
-static enum clock_landing land(const struct landmark *l, struct landing_stats *stats)
-{
-    const atomic_bool never = false;
-    struct clock clock = {0};
-    struct err e = {0};
-
-    if (clock_open(&clock, &clock_landmark, &guest.vcpu, &hook, &e) < 0)
-        fail(e.text);
-    clock.patience = 2;
-    const enum clock_landing landing = clock_landmark.land(&clock, l, &last, &never, &e);
-    if (landing == LAND_FAILED)
-        fail(e.text);
-    *stats = clock.stats;
-    clock_close(&clock);
-    return landing;
-}
-
-/* What a landing comes to that nothing else would end: there is no pass like it. */
-static void test_endless(void)
-{
-    const unsigned rbx = 1;
-    struct landing_stats stats;
-    struct landmark l = take(PROGRAM(counting), counting_at, 0, 7);
-
-    l.regs[rbx] = ~0ull;
-    ok(land(&l, &stats) == LAND_LATE && is_clean(PROGRAM(counting)), "a landing that does not end",
-       0, NULL);
-
-    l = take(PROGRAM(counting), counting_at, 0, 7);
-    l.regs[rbx] = ~0ull;
-    l.entry = ENTRY_NEAR;
-    l.entries_gpa = COUNTING_WORD;
-    l.entries = 7;
-    uint64_t *word = guest_memory_at(&guest.vm.memory, COUNTING_WORD, sizeof *word);
-    start(PROGRAM(counting), 0, NULL);
-    *word = 0;
-    bool good = land(&l, &stats) == LAND_PASSED && *word == -8ull;
-    ok(good && is_clean(PROGRAM(counting)), "a landing that an entry later has not come", 0, NULL);
-
-    l.regs[rbx] = 1;
-    start(PROGRAM(counting), 0, NULL);
-    *word = 0;
-    good = land(&l, &stats) == LANDED && guest.vcpu.regs->rax == 7 && *word == -7ull;
-    ok(good && stats.exits <= 2, "a landing by the count of entries", 0, NULL);
-}
-
 static void test_landing(unsigned cpl)
 {
     const uint64_t rbx = 1;
@@ -585,8 +397,6 @@ int main(int argc, char **argv)
 {
     static const struct breakpoint_means *const means[] = {&breakpoint_hlt, &breakpoint_register,
                                                            &breakpoint_step};
-    static char self[4096];
-    struct err e = {0};
     int status;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -595,15 +405,8 @@ int main(int argc, char **argv)
         printf("1..0 # SKIP /dev/kvm: %s\n", strerror(errno));
         return 0;
     }
-    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
-        return 1;
-    struct invocation inv = {.self = self, .argv = argv, .host = HOST_AUTO};
-    struct host_needs needs = {.guest_memory = 16u << 20};
-    if (!native && host_redirect(&inv, &needs, &status, &e)) {
-        if (e.text[0])
-            fprintf(stderr, "breakpoints: %s\n", e.text);
+    if (!native && runs_elsewhere("breakpoints", argv, &status))
         return status;
-    }
     guest.vcpu.fd = guest.vm.fd = -1;
     for (unsigned cpl = 0; cpl <= (native ? 0 : 3); cpl += 3) {
         for (unsigned i = 0; i < sizeof means / sizeof *means; i++)
@@ -615,10 +418,8 @@ int main(int argc, char **argv)
             test_landing(cpl);
         }
     }
-    if (!native) {
+    if (!native)
         test_leaving();
-        test_endless();
-    }
     printf("1..%u\n", number);
     return bad ? 1 : 0;
 }

@@ -140,6 +140,11 @@ static void note_entry_wanted(struct machine *m, uint64_t since, uint64_t now, u
         *wake = earlier(*wake, due);
 }
 
+static int step_of_clock(void *clock, struct vcpu_exit *exit, struct err *e)
+{
+    return ((struct clock *)clock)->ops->step(clock, exit, e);
+}
+
 int run_to_entry(struct machine *m, struct vcpu_exit *exit, bool *entered, struct err *e)
 {
     struct clock *clock = &m->cpu->clock;
@@ -152,9 +157,9 @@ int run_to_entry(struct machine *m, struct vcpu_exit *exit, bool *entered, struc
     if (!word)
         return clock->ops->run(clock, exit, e);
     entry_alarm_set(&alarm, word, 1);
-    do {
-        rc = clock->ops->run(clock, exit, e);
-    } while (rc == 0 && exit->kind == EXIT_KICK && entry_alarm_goes_off(&alarm, &m->cpu->vcpu));
+    rc = clock->ops->run(clock, exit, e);
+    if (rc == 0 && exit->kind == EXIT_KICK)
+        rc = entry_alarm_reach(&alarm, &m->cpu->vcpu, step_of_clock, clock, exit, e);
     *entered = rc == 0 && exit->kind == EXIT_HLT && entry_alarm_goes_off(&alarm, &m->cpu->vcpu);
     entry_alarm_clear(&alarm);
     return rc;

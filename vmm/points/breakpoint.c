@@ -100,6 +100,27 @@ static bool must_wait(const struct breakpoints *set, const struct breakpoint *b)
            (b->cpl == 3 || b->va >> 63 || (b->any_cpl && user_may_execute(set, b)));
 }
 
+int64_t breakpoint_entries_ahead(const struct breakpoints *set, const struct breakpoint *b)
+{
+    return entries_between(&set->vcpu->vm->memory, b->entry_of) + b->entries_later;
+}
+
+/* The count that it waits for has been come to. */
+static bool has_entered(const struct breakpoints *set, const struct breakpoint *b)
+{
+    return breakpoint_entries_ahead(set, b) <= 0;
+}
+
+/* Whether it would be a byte in a word by which entries are counted meanwhile. */
+static bool is_in_alarm(const struct breakpoints *set, const struct breakpoint *b)
+{
+    for (const struct breakpoint *other = set->first; other; other = other->next)
+        if (b->means == &breakpoint_hlt && other->entry_of &&
+            b->gpa - other->entry_of->entries_gpa < sizeof *other->alarm.word)
+            return true;
+    return false;
+}
+
 static void arm(struct breakpoints *set, const struct breakpoint *except)
 {
     for (struct breakpoint *b = set->first; b; b = b->next) {
@@ -107,7 +128,8 @@ static void arm(struct breakpoints *set, const struct breakpoint *except)
             continue;
         if (!b->at)
             find_code(set, b);
-        if (!b->at || (except && b->gpa == except->gpa))
+        if (!b->at || (except && b->gpa == except->gpa) || is_in_alarm(set, b) ||
+            (b->entry_of && has_entered(set, b))) /* it is hit, and was looked at */
             continue;
         b->means->arm(set, b);
         b->armed = true;
@@ -153,17 +175,6 @@ static struct breakpoint *find_hit(struct breakpoints *set, const struct vcpu_ex
         if (b->armed && b->means->is_hit(set, b, exit, regs, sregs))
             return b;
     return NULL;
-}
-
-int64_t breakpoint_entries_ahead(const struct breakpoints *set, const struct breakpoint *b)
-{
-    return entries_between(&set->vcpu->vm->memory, b->entry_of) + b->entries_later;
-}
-
-/* The count that it waits for has been come to. */
-static bool has_entered(const struct breakpoints *set, const struct breakpoint *b)
-{
-    return breakpoint_entries_ahead(set, b) <= 0;
 }
 
 bool breakpoint_is_for(const struct breakpoints *set, const struct breakpoint *b,
@@ -299,7 +310,7 @@ static bool is_stepped(const struct breakpoints *set)
     return false;
 }
 
-static bool is_late(const struct breakpoints *set)
+bool breakpoints_are_late(const struct breakpoints *set)
 {
     return set->give_up_ns && host_now_ns() >= set->give_up_ns;
 }
@@ -336,7 +347,7 @@ static enum breakpoint_stop run_stepped(struct breakpoints *set, struct vcpu_exi
             stop = BREAKPOINT_HIT;
         else if (step.kind == STEP_KICK && (!set->interrupted || *set->interrupted))
             stop = BREAKPOINT_STOPPED;
-        else if (step.kind == STEP_KICK && is_late(set))
+        else if (step.kind == STEP_KICK && breakpoints_are_late(set))
             stop = BREAKPOINT_LATE;
         else if (step.kind == STEP_ENTRY)
             breakpoints_keep_kick(set, set->vcpu->kick_passed);
@@ -360,33 +371,33 @@ static void arm_again(struct breakpoints *set)
             b->means->arm(set, b);
 }
 
-/* Whether the vCPU was kicked where an alarm is about to exit: it is to do so first. */
-static bool is_entering(const struct breakpoints *set, const struct vcpu_exit *exit)
+static int step_of_vcpu(void *vcpu, struct vcpu_exit *exit, struct err *e)
 {
-    for (const struct breakpoint *b = set->armed; b && exit->kind == EXIT_KICK; b = b->armed_before)
-        if (b->entry_of && entry_alarm_goes_off(&b->alarm, set->vcpu))
-            return true;
-    return false;
+    return vcpu_run_step(vcpu, exit, e);
+}
+
+/* The vCPU was kicked, and where an alarm is about to exit, it does so first. */
+static int finish_entry(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
+{
+    for (struct breakpoint *b = set->armed; b && exit->kind == EXIT_KICK; b = b->armed_before) {
+        if (b->entry_of &&
+            entry_alarm_reach(&b->alarm, set->vcpu, step_of_vcpu, set->vcpu, exit, e) < 0)
+            return -1;
+        breakpoints_keep_kick(set, exit->kind != EXIT_KICK);
+    }
+    return 0;
 }
 
 /* vcpu_run(), and what it takes for watched memory. */
 static enum armed_stop run_watched(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
 {
-    bool kicked = false;
-
     for (;;) {
         const int written = breakpoints_do_write(set, vcpu_run(set->vcpu, exit, e), exit, e);
         set->exits++;
         if (written < 0)
             return ARMED_FAILED;
-        if (!written && is_entering(set, exit)) {
-            kicked = true;
-            continue;
-        }
-        if (!written) {
-            breakpoints_keep_kick(set, kicked);
-            return ARMED_EXIT;
-        }
+        if (!written)
+            return finish_entry(set, exit, e) < 0 ? ARMED_FAILED : ARMED_EXIT;
         arm_again(set);
         if (watchpoints_changed(set)) {
             if (trace_leave(set->vcpu, e) < 0)
@@ -466,7 +477,7 @@ static enum breakpoint_stop run_once(struct breakpoints *set, struct vcpu_exit *
     if (set->interrupted ? *set->interrupted : exit->kind == EXIT_KICK)
         return BREAKPOINT_STOPPED;
     if (exit->kind == EXIT_KICK)
-        return is_late(set) ? BREAKPOINT_LATE : BREAKPOINT_NONE;
+        return breakpoints_are_late(set) ? BREAKPOINT_LATE : BREAKPOINT_NONE;
     return at ? pass(set, &regs, &sregs, exit, e) : BREAKPOINT_EXIT;
 }
 

@@ -203,6 +203,8 @@ int64_t breakpoint_entries_ahead(const struct breakpoints *set, const struct bre
 bool breakpoint_is_for(const struct breakpoints *set, const struct breakpoint *b,
                        const struct kvm_regs *regs, const struct kvm_sregs *sregs);
 void breakpoints_keep_kick(struct breakpoints *set, bool kicked);
+/* Whether give_up_ns has come. */
+bool breakpoints_are_late(const struct breakpoints *set);
 
 /*
  * breakpoint_leave.c: leave the instruction where the vCPU stands, all of it if it is a REP.

@@ -178,6 +178,8 @@ static enum breakpoint_stop step_through(struct breakpoints *set, struct stepper
             return BREAKPOINT_HIT;
         if (set->repeating && set->interrupted && *set->interrupted)
             return BREAKPOINT_STOPPED;
+        if (set->repeating && breakpoints_are_late(set))
+            return BREAKPOINT_LATE;
         if (set->repeating && may_run_on(set, &sregs))
             break;
     } while (set->repeating || step.kind == STEP_KICK);

@@ -7,6 +7,9 @@
 #include "mmu/walk.h"
 #include "vmm/points/fingerprint.h"
 
+/* The JNZ and the HLT of what counts. */
+#define STEPS_TO_HLT 2
+
 /* ---- the word ---- */
 
 uint64_t *entry_count_word(struct vcpu *vcpu, const struct entry_count *count, uint64_t *gpa)
@@ -100,6 +103,22 @@ bool entry_alarm_goes_off(const struct entry_alarm *alarm, struct vcpu *vcpu)
     /* In front of the JNZ, in front of the HLT, behind it. */
     return !memcmp(code + 3, end, sizeof end) || !memcmp(code + 1, end, sizeof end) ||
            !memcmp(code, end, sizeof end);
+}
+
+int entry_alarm_reach(const struct entry_alarm *alarm, struct vcpu *vcpu, entry_step *step,
+                      void *of, struct vcpu_exit *exit, struct err *e)
+{
+    unsigned steps = 0;
+
+    while (steps < STEPS_TO_HLT && (exit->kind == EXIT_KICK || exit->kind == EXIT_STEP) &&
+           entry_alarm_goes_off(alarm, vcpu)) {
+        if (step(of, exit, e) < 0)
+            return -1;
+        steps += exit->kind != EXIT_KICK; /* that came before the instruction */
+    }
+    if (exit->kind == EXIT_STEP)
+        exit->kind = EXIT_KICK;
+    return 0;
 }
 
 void entry_alarm_clear(struct entry_alarm *alarm)

@@ -44,7 +44,18 @@ void entry_alarm_clear(struct entry_alarm *alarm);
 /* Whether the last entry was counted, or the guest has written to the word. */
 bool entry_alarm_is_due(const struct entry_alarm *alarm);
 /* Whether that is so and the vCPU stands at our HLT. With an EXIT_HLT the alarm has gone off;
- * otherwise the vCPU is to run on, to that exit, before the alarm is taken away. */
+ * otherwise see entry_alarm_reach(). */
 bool entry_alarm_goes_off(const struct entry_alarm *alarm, struct vcpu *vcpu);
+
+/* One instruction, as vcpu_run_step() does it. */
+typedef int entry_step(void *of, struct vcpu_exit *exit, struct err *e);
+
+/*
+ * The vCPU was kicked. Where the alarm is about to go off, it is to do that before it is taken
+ * away: *exit becomes the HLT's, which is two steps ahead at most. *exit stays EXIT_KICK anywhere
+ * else, also in code of the guest's that only looks like ours. -1: a step failed.
+ */
+int entry_alarm_reach(const struct entry_alarm *alarm, struct vcpu *vcpu, entry_step *step,
+                      void *of, struct vcpu_exit *exit, struct err *e);
 
 #endif

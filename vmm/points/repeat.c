@@ -10,6 +10,8 @@
 
 #define REPEATED    (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE)
 #define DR7_ENABLED 0xffull
+/* So many iterations take some ms. */
+#define MOST_AT_ONCE (1u << 20)
 
 bool repeat_is(const struct insn *insn)
 {
@@ -75,6 +77,15 @@ static bool kind_of(const struct insn *insn, enum kind *kind)
     }
 }
 
+/* Whether a segment of 32-bit code is all of its address space, to be read and written. */
+static bool is_flat(const struct kvm_segment *segment)
+{
+    const unsigned data = 2, kind = 0xe; /* writable, not expand-down, no code (AMD64 APM 2, 4.7) */
+
+    return !segment->unusable && segment->base == 0 && segment->limit == UINT32_MAX &&
+           (segment->type & kind) == data;
+}
+
 static bool decode(struct vcpu *vcpu, const struct kvm_sregs *sregs, struct string_op *op)
 {
     const struct kvm_regs *regs = vcpu->regs;
@@ -96,7 +107,9 @@ static bool decode(struct vcpu *vcpu, const struct kvm_sregs *sregs, struct stri
         struct element *element = by_rdi ? &op->to : &op->from;
         element->used = true;
         op->size = operand->size / 8;
-        if (!insn_address(&insn, operand, regs, sregs, &element->va))
+        const struct kvm_segment *segment = insn_segment(&insn, operand, sregs);
+        if ((!sregs->cs.l && !is_flat(segment)) ||
+            !insn_address(&insn, operand, regs, sregs, &element->va))
             return false;
     }
     op->step = regs->rflags & RFLAGS_DF ? -(uint64_t)op->size : op->size;
@@ -117,6 +130,8 @@ static bool find_page(const struct guest_memory *m, const struct kvm_sregs *sreg
 
     if (!element->used)
         return true;
+    if (element->va > op->mask) /* the next one is at the other end */
+        return false;
     if (element->va + op->size - 1 - page >= PAGE_BYTES || !walk(m, sregs->cr3, element->va, &t) ||
         !t.accessed || (write && (!t.writable || !t.dirty)) || (sregs->ss.dpl == 3 && !t.user))
         return false;
@@ -267,7 +282,7 @@ uint64_t repeat_run(struct vcpu *vcpu, const struct watchpoint *watched, uint64_
     vcpu_get_sregs(vcpu, &sregs);
     if (!decode(vcpu, &sregs, &op) || (regs.rcx & op.mask) < 2 || !is_plain(vcpu))
         return 0;
-    most = less_of(most, (regs.rcx & op.mask) - 1);
+    most = less_of(less_of(most, MOST_AT_ONCE), (regs.rcx & op.mask) - 1);
     while (done < most && !ends)
         done += run_in_pages(&op, vcpu, &sregs, watched, most - done, &regs, &ends);
     if (!done)

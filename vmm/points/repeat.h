@@ -15,7 +15,8 @@ bool repeat_is(const struct insn *insn);
 
 /*
  * Do iterations of the REP (MOVS, STOS, LODS, CMPS, SCAS) between two of whose iterations the vCPU
- * stands, at most so many, and not the last one. None of them can fault, or changes a page table.
+ * stands, at most so many and what takes some ms, and not the last one: who wants more of them asks
+ * again, and can be kicked in between. None of them can fault, or changes a page table.
  * It ends behind one that changes memory which one of `watched` (a list, NULL: nothing) watches.
  * Returns how many were done; 0: the next one is the CPU's to do.
  */

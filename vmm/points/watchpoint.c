@@ -30,6 +30,16 @@ static unsigned pages_of(const struct breakpoints *set, uint64_t pages[VM_PROTEC
     return count;
 }
 
+static bool have_room(const uint64_t *pages, unsigned count, struct err *e)
+{
+    if (count <= VM_PROTECTED_MAX && vm_stretches(pages, count) <= VM_STRETCHES_MAX)
+        return true;
+    err_set(e, STATUS_ERROR,
+            "more than %u pages, or pages in more than %u places, cannot be watched",
+            VM_PROTECTED_MAX, VM_STRETCHES_MAX);
+    return false;
+}
+
 /* What KVM has logged of the guest's writes goes with its memory slots. */
 static int protect(struct breakpoints *set, const uint64_t *pages, unsigned count, struct err *e)
 {
@@ -54,9 +64,10 @@ int watchpoints_protect(struct breakpoints *set, struct err *e)
 
     if (set->protecting || !set->watched)
         return 0;
-    set->protecting = true;
     const unsigned count = pages_of(set, pages);
-    assert(count <= VM_PROTECTED_MAX);
+    if (!have_room(pages, count, e)) /* one that was taken away may have left two places of one */
+        return -1;
+    set->protecting = true;
     return protect(set, pages, count, e);
 }
 
@@ -92,14 +103,10 @@ int breakpoints_watch(struct breakpoints *set, struct watchpoint *w, struct err 
         set->watched = w->next;
         return -1;
     }
-    const unsigned count = pages_of(set, pages);
-    if (count > VM_PROTECTED_MAX || vm_stretches(pages, count) > VM_STRETCHES_MAX) {
-        set->watched = w->next;
-        return err_set(e, STATUS_ERROR,
-                       "more than %u pages, or pages in more than %u places, cannot be watched",
-                       VM_PROTECTED_MAX, VM_STRETCHES_MAX);
-    }
-    return 0;
+    if (have_room(pages, pages_of(set, pages), e))
+        return 0;
+    set->watched = w->next;
+    return -1;
 }
 
 void breakpoints_unwatch(struct breakpoints *set, struct watchpoint *w)
