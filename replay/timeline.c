@@ -580,6 +580,7 @@ static enum timeline_stop stay_at_end(struct timeline *t, struct err *e)
     const uint64_t last = t->player->ordinal;
     struct timeline_stops stops;
 
+    t->steps = STEPS_UNKNOWN; /* a step at the last sync point itself has read what is behind it */
     if (timeline_restore(t, t->here, e) < 0 || timeline_detach(t, &stops, e) < 0)
         return TIMELINE_FAILED;
     enum timeline_stop stop = timeline_run(t, last, e);

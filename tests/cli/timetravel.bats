@@ -70,13 +70,14 @@ debug() {
     symbols=$BUILD/guests/count-user.elf
     serve c.ditto@1
     debug 'monitor when' reverse-stepi 'monitor when' stepi reverse-continue 'monitor when' \
-        'monitor seek 9' 'monitor snapshot nine' 'monitor snapshot nine' continue kill
+        'monitor seek 9' 'monitor snapshot nine' 'monitor snapshot nine' continue stepi 'monitor snapshot last' kill
     [ "$status" = 0 ]
     wait "$server"
     [ "$(grep -c "^sync point $at, rip" <<<"$output")" = 1 ]
     [[ $output == *"sync point $((at - 1)) "*'No more reverse-execution history'*'sync point 0,'* ]]
     [[ $output == *'snapshot nine: sync point 9, '*"has a snapshot 'nine' already"* ]]
     ditto 0 verify c.ditto@nine
+    ditto 0 verify c.ditto@last # where a step was tried
     [[ $output != *diverged* ]]
 }
 
