@@ -45,14 +45,14 @@ int doctor_quick_check(struct err *e);
 
 /*
  * What this CPU does wrongly that ordinary programs meet, so that a recording made here may not
- * replay: one line, as recorder_doubt() takes it; NULL: nothing. Takes some milliseconds.
+ * replay: one line, as recorder_doubt() takes it; NULL: nothing. Takes some milliseconds, the first time.
  */
 const char *doctor_cpu_doubt(void);
 
 /*
  * What this CPU executes although the guest's CPUID hides it (vmm/kvm/cpuid.h): what a program gets
  * of it that does not ask CPUID first is not recorded. Names with commas between, "" for none;
- * static. Takes some milliseconds.
+ * static. Takes some milliseconds, the first time.
  */
 const char *doctor_hidden_instructions(void);
 

@@ -17,7 +17,7 @@ static bool cpu_is_qemus(void)
     return memcmp(name, "TCGTCGTCGTCG", sizeof name) == 0;
 }
 
-const char *doctor_cpu_doubt(void)
+static const char *look_for_doubt(void)
 {
     struct probe_outcome o;
 
@@ -38,6 +38,17 @@ const char *doctor_cpu_doubt(void)
                : NULL;
 }
 
+const char *doctor_cpu_doubt(void)
+{
+    static const char *doubt;
+    static bool looked;
+
+    if (!looked)
+        doubt = look_for_doubt();
+    looked = true;
+    return doubt;
+}
+
 const char *doctor_hidden_instructions(void)
 {
     static const struct {
@@ -50,9 +61,12 @@ const char *doctor_hidden_instructions(void)
         {"RDPID", probe_rdpid},
     };
     static char names[64];
+    static bool looked;
     size_t len = 0;
 
-    names[0] = 0;
+    if (looked)
+        return names;
+    looked = true;
     for (unsigned i = 0; i < sizeof hidden / sizeof *hidden; i++) {
         struct probe_outcome o;
         isolated_run(hidden[i].probe, QUICK_LIMIT_MS, &o);
