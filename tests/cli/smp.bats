@@ -1,7 +1,7 @@
 # Machines with several CPUs, recorded with their turns on one thread.
 load helper
 
-@test "Debian's kernel with 2 CPUs: recorded, identical in the replay, two threads for gdb" {
+@test "Debian's kernel with 2 CPUs: recorded, identical in the replay (make check-all: two threads for gdb)" {
     ditto_to 300 smp.out smp.err run --cpus 2 -o smp.ditto --append ditto.script=parallel "$IMAGE"
     cat smp.out smp.err
     grep -q '^parallel: 2 CPUs, 1 rounds' smp.out
@@ -15,7 +15,8 @@ load helper
     # The kernel has found the second one and uses it.
     [ "$("$DITTO" dump smp.ditto | grep -c 'vCPU 1 runs')" -gt 10 ]
 
-    # For gdb each of them is a thread.
+    # For gdb each of them is a thread, as of the small guest below; in Linux that takes more than a minute.
+    [ -n "${LONG:-}" ] || return 0
     command -v gdb >/dev/null || skip "gdb is not installed"
     "$DITTO" symbols smp.ditto >guest.sym
     bounded 280 "$DITTO" replay --gdb=unix:"$PWD/socket" smp.ditto 2>serve.err </dev/null 3>&- &
