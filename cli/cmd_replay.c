@@ -121,7 +121,7 @@ static int play(struct recording *recording, const struct replay_options *o, boo
         p.console = console_put;
         p.console_opaque = console;
     }
-    int rc = begin(&p, o, show, e);
+    int rc = shows && !console ? -1 : begin(&p, o, show, e);
     /* Where the machine's output does not show how far it is; verify --quiet says nothing. */
     if (rc == 0)
         rc = playing_run(&p, o->until, show == o->quiet && !o->json && isatty(STDERR_FILENO), e);

@@ -6,6 +6,9 @@
 #include "recording/reader.h"
 #include "recording/streams.h"
 
+/* A recorder says a few. */
+#define DOUBTS_MAX 1024u
+
 /* What a recording's recorder could not make exact, and said so (recorder_doubt()). */
 struct doubt {
     uint64_t ordinal;         /* of the last sync point before */

@@ -24,7 +24,9 @@ static bool fits(const struct recording *r, const struct snapshot *s)
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
         if (s->mark.at[kind] > recording_stream_length(r, kind))
             return false;
-    return s->new_chunks <= recording_chunks(r);
+    /* A sync point has a byte at least. */
+    return s->mark.ordinal <= recording_stream_length(r, STREAM_SYNCS) &&
+           s->new_chunks <= recording_chunks(r);
 }
 
 void snapshot_entry_init(struct snapshot_entry *entry, const struct snapshot *s)

@@ -162,6 +162,9 @@ static int do_snapshot(struct timeline *t, const char *rest, struct bytes *out, 
     return 0;
 }
 
+/* gdb waits for the answer, and each symbol is looked for from the beginning. */
+#define EVENTS_MAX 1000u
+
 /* What the recording says about the sync points around here. */
 static int do_events(struct timeline *t, const char *rest, struct bytes *out, struct err *e)
 {
@@ -173,6 +176,10 @@ static int do_events(struct timeline *t, const char *rest, struct bytes *out, st
 
     if (!in)
         return -1;
+    if (left > EVENTS_MAX) {
+        stream_close(in);
+        return err_set(e, STATUS_ERROR, "at most %u at once; see dittovm dump", EVENTS_MAX);
+    }
     if (p->cpu_count > 1) { /* which one is at the next ones is among the events */
         stream_close(in);
         return err_set(e, STATUS_ERROR, "with several CPUs, see dittovm dump");
