@@ -107,10 +107,11 @@ int main(void)
 {
     struct request r;
 
-    child_block_ends();
-    /* Once, and not in each process: it takes as long as a small guest. */
+    /* Once, and not in each process: it takes as long as a small guest. The ends of the children
+     * that look are not those of a request: nobody waits for them yet. */
     doctor_cpu_doubt();
     doctor_hidden_instructions();
+    child_block_ends();
     setvbuf(stdin, NULL, _IONBF, 0);
     while (read_request(&r)) {
         const pid_t child = fork();
