@@ -504,7 +504,10 @@ bool lapic_write_msr(struct lapic *lapic, uint32_t msr, uint64_t value)
 
 static uint64_t deadline(const struct device *dev)
 {
-    return expires((const struct lapic *)dev);
+    const struct lapic *lapic = (const struct lapic *)dev;
+
+    /* Masked, it is only read: a short one would have its recorder do nothing else. */
+    return lapic->lvt[LVT_TIMER] & LVT_MASKED ? NEVER : expires(lapic);
 }
 
 static void poll(struct device *dev, uint64_t now)

@@ -372,7 +372,8 @@ static void test_timer_periodic(void **unused)
     assert_int_equal(take(&f, 0x40), 1);
     assert_true(deadline(&f) == start + 10 * 4000000ull);
     assert_int_equal(get(&f, 0, LAPIC_CURRENT_COUNT), 4000000 - 5);
-    put(&f, 0, LAPIC_LVT + LVT_TIMER, 0x30040); /* masked it counts on */
+    put(&f, 0, LAPIC_LVT + LVT_TIMER, 0x30040); /* masked it counts on, and wakes nobody */
+    assert_true(deadline(&f) == NEVER);
     f.time.now = start + 11 * 4000000ull + 7;
     poll(&f);
     assert_int_equal(take(&f, 0x40), 0);
@@ -386,6 +387,7 @@ static void test_timer_divide(void **unused)
 
     (void)unused;
     make_enabled(&f);
+    put(&f, 0, LAPIC_LVT + LVT_TIMER, 0x40);
     for (unsigned i = 0; i < 8; i++) {
         put(&f, 0, LAPIC_DIVIDE, codes[i]);
         put(&f, 0, LAPIC_INITIAL_COUNT, 1000000);
