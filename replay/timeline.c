@@ -501,8 +501,9 @@ static void look_around(struct timeline *t)
     if (!next || next->mark.ordinal > p->ordinal)
         return;
     if (known && next->steps != STEPS_UNKNOWN) {
-        if (next->steps == t->steps)
-            pass(t, 0);
+        /* One at an interrupt window or a forced point is passed within a step. */
+        if (next->steps == t->steps || (next->mark.at_sync && next->steps < t->steps))
+            pass(t, t->steps - next->steps);
         return;
     }
     if (next->mark.at_sync) {

@@ -81,6 +81,22 @@ debug() {
     [[ $output != *diverged* ]]
 }
 
+@test "gdb steps over a snapshot at a forced point, again and again" {
+    local at
+    ditto 0 run --memory 32M -o c.ditto --kernel "$BUILD/guests/count-user.elf" --append ticks=10
+    at=$("$DITTO" dump c.ditto | awk '$2 == "sync" && /forced point/ && ++n == 3 { print $1 }')
+    ditto 0 snapshot --quiet --at "$at" c.ditto
+    symbols=$BUILD/guests/count-user.elf
+    serve c.ditto@1
+    debug reverse-stepi stepi stepi 'monitor when' reverse-stepi reverse-stepi 'monitor when' stepi stepi continue \
+        'monitor seek @1' 'monitor when' kill
+    [ "$status" = 0 ]
+    wait "$server"
+    [ "$(grep -c "^sync point $at" <<<"$output")" -ge 1 ]
+    [[ $output != *diverged* ]]
+    ditto 0 verify c.ditto@1
+}
+
 @test "gdb walks back from a corrupted word to the instruction that wrote it" {
     ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf"
     grep -q 'somebody has written over it' run.out
