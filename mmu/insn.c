@@ -144,20 +144,16 @@ static bool is_64_bit(const struct insn *insn)
 const struct kvm_segment *insn_segment(const struct insn *insn, const ZydisDecodedOperand *op,
                                        const struct kvm_sregs *sregs)
 {
-    switch (op->mem.segment) {
-    case ZYDIS_REGISTER_FS:
-        return &sregs->fs;
-    case ZYDIS_REGISTER_GS:
-        return &sregs->gs;
-    case ZYDIS_REGISTER_CS:
-        return is_64_bit(insn) ? NULL : &sregs->cs;
-    case ZYDIS_REGISTER_SS:
-        return is_64_bit(insn) ? NULL : &sregs->ss;
-    case ZYDIS_REGISTER_ES:
-        return is_64_bit(insn) ? NULL : &sregs->es;
-    default:
-        return is_64_bit(insn) ? NULL : &sregs->ds;
-    }
+    const ZydisRegister of = op->mem.segment;
+
+    if (of == ZYDIS_REGISTER_FS || of == ZYDIS_REGISTER_GS)
+        return of == ZYDIS_REGISTER_FS ? &sregs->fs : &sregs->gs;
+    if (is_64_bit(insn))
+        return NULL;
+    return of == ZYDIS_REGISTER_CS   ? &sregs->cs
+           : of == ZYDIS_REGISTER_SS ? &sregs->ss
+           : of == ZYDIS_REGISTER_ES ? &sregs->es
+                                     : &sregs->ds;
 }
 
 bool insn_address(const struct insn *insn, const ZydisDecodedOperand *op,

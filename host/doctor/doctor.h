@@ -45,7 +45,8 @@ int doctor_quick_check(struct err *e);
 
 /*
  * What this CPU does wrongly that ordinary programs meet, so that a recording made here may not
- * replay: one line, as recorder_doubt() takes it; NULL: nothing. Takes some milliseconds, the first time.
+ * replay: one line, as recorder_doubt() takes it; NULL: nothing. Takes some milliseconds, the first
+ * time.
  */
 const char *doctor_cpu_doubt(void);
 

@@ -97,16 +97,6 @@ static void test_counted_code(void)
 
 /* ---- REPs ---- */
 
-static bool never_stops(const struct breakpoint *b, struct vcpu *vcpu, const struct kvm_regs *regs,
-                        const struct kvm_sregs *sregs)
-{
-    (void)b;
-    (void)vcpu;
-    (void)regs;
-    (void)sregs;
-    return false;
-}
-
 static void test_lengthy(void)
 {
     struct breakpoint b = {.va = ADDRESS(lengthy, lengthy_at), .cpl = 3};

@@ -210,16 +210,6 @@ static void test_kick(unsigned cpl, const struct breakpoint_means *means)
     ok(good, "a kick while a pass is stepped over", cpl, means);
 }
 
-static bool never_stops(const struct breakpoint *b, struct vcpu *vcpu, const struct kvm_regs *regs,
-                        const struct kvm_sregs *sregs)
-{
-    (void)b;
-    (void)vcpu;
-    (void)regs;
-    (void)sregs;
-    return false;
-}
-
 /* Six changes of watched memory by three REPs, each of which is one pass of a breakpoint on it.
  * *second: the place behind the first one of the second REP. */
 static bool watch_repeats(struct breakpoint *beside, struct landmark *second)
