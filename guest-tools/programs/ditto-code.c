@@ -372,8 +372,12 @@ static void filters_with_bpf(void)
 
     if (values < 0)
         die("BPF_MAP_CREATE");
-    set_timer(0); /* the kernel gives its look at a program up for a signal */
-    program = bpf(BPF_PROG_LOAD, &load);
+    /* The kernel gives its look at a program up for a signal. Without our timer there is still
+     * the notice of an io_uring that the kernel takes apart behind its close(). */
+    set_timer(0);
+    do
+        program = bpf(BPF_PROG_LOAD, &load);
+    while (program < 0 && errno == EAGAIN);
     set_timer(SIGNAL_EVERY_US);
     if (program < 0) {
         fputs(log, stderr);
