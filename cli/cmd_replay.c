@@ -99,6 +99,12 @@ static int begin(struct player *p, const struct replay_options *o, bool show, st
     return show && o->quiet && o->until != UINT64_MAX ? playing_begin(p, "", o->until, e) : 0;
 }
 
+/* By a signal: what is behind it was not compared. */
+static bool stopped_early(const struct player *p, uint64_t until)
+{
+    return p->status == PLAYER_STOPPED && !(p->at_sync && p->ordinal >= until);
+}
+
 static int play(struct recording *recording, const struct replay_options *o, bool show,
                 struct err *e)
 {
@@ -130,6 +136,8 @@ static int play(struct recording *recording, const struct replay_options *o, boo
         describe(&p.landings, &p, host_now_ns() - start);
         note_landings(&p, o); /* first: a report sorts them */
         rc = replay_report(&p, o, shows ? stderr : stdout);
+        if (!show && rc == STATUS_OK && stopped_early(&p, o->until))
+            rc = STATUS_ERROR;
     }
     player_close(&p);
     return rc;
@@ -196,11 +204,12 @@ const struct command command_verify = {
     .name = "verify",
     .summary = "replay a recording with every check; 0 identical, 3 diverged",
     .usage = "verify [OPTIONS] REC[@SNAPSHOT]",
-    .about = "Replays a recording with every check and without showing the machine's output. Exit "
-             "status 0:\n"
-             "identical; 3: it diverged, and the report says where and what differs; 65: not a "
-             "recording, or\n"
-             "a damaged one.",
+    .about =
+        "Replays a recording with every check and without showing the machine's output. Exit "
+        "status 0:\n"
+        "identical; 1: stopped by a signal; 3: it diverged, and the report says where and what "
+        "differs;\n"
+        "65: not a recording, or a damaged one.",
     .options = verify_entries,
     .run = run_verify,
 };

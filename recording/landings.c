@@ -10,9 +10,13 @@
 #include "recording/writer.h"
 
 #define SLOWEST 5
+/* Of one replay; a recording of 13 minutes of stress has 30,000. */
+#define LANDINGS_MAX (1u << 22)
 
 void landing_log_add(struct landing_log *log, const struct landing *landing)
 {
+    if (log->count == LANDINGS_MAX)
+        return;
     if (log->count == log->capacity) {
         size_t capacity = log->capacity ? 2 * log->capacity : 256;
         struct landing *at = realloc(log->at, capacity * sizeof *at);
@@ -72,7 +76,10 @@ static int load_one(struct landing_log *log, struct stream_reader *in, struct er
         return -1;
     stream_read(in, log->clock, (size_t)name);
     text_clean(log->clock);
-    for (uint64_t left = stream_varint(in); left && !stream_bad(in); left--) {
+    uint64_t left = stream_varint(in);
+    if (left > LANDINGS_MAX)
+        return -1;
+    for (; left && !stream_bad(in); left--) {
         struct landing l;
         l.ordinal = ordinal += stream_varint(in);
         l.rip = stream_varint(in);

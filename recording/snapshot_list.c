@@ -198,11 +198,14 @@ uint64_t snapshot_entry_bytes(const struct snapshot_entry *entry)
 int snapshot_read(const struct recording *r, const struct snapshot_entry *entry, uint64_t pages,
                   struct snapshot *s, struct err *e)
 {
+    *s = (struct snapshot){0};
+    if (entry->pages > pages) /* before memory is asked for as many */
+        return bad(r, "a snapshot has pages that there are not", e);
+
     struct stream_reader *in = stream_open(r, STREAM_SNAPSHOTS, e);
     uint8_t *data = malloc(entry->len);
     int rc = 0;
 
-    *s = (struct snapshot){0};
     if (in && !data)
         err_set(e, STATUS_ERROR, "out of memory");
     if (!in || !data) {

@@ -370,6 +370,11 @@ uint64_t writer_tell(const struct recording_writer *w, unsigned stream)
     return w->totals[stream];
 }
 
+uint64_t writer_chunks(const struct recording_writer *w)
+{
+    return w->chunks;
+}
+
 int writer_finish(struct recording_writer *w, uint32_t reason_code, const char *reason,
                   struct err *e)
 {

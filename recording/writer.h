@@ -67,6 +67,8 @@ uint64_t writer_file_size(struct recording_writer *w);
 
 /* Raw bytes put into a stream so far: the offset the next one will have. */
 uint64_t writer_tell(const struct recording_writer *w, unsigned stream);
+/* Chunks put so far, those that were there included. */
+uint64_t writer_chunks(const struct recording_writer *w);
 
 /*
  * Write everything, the index and the end mark. reason_code is the caller's; reason is shown to

@@ -25,6 +25,19 @@ static int know_chunks(struct snapshot_adder *a, struct err *e)
     return rc;
 }
 
+/* What is added is numbered by the headers of the blocks, and was read by the index: a file can say
+ * in one what it does not in the other. */
+static int check_index(const struct snapshot_adder *a, struct err *e)
+{
+    bool same = writer_chunks(a->writer) == recording_chunks(a->recording);
+
+    for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
+        same &= writer_tell(a->writer, kind) == recording_stream_length(a->recording, kind);
+    return same ? 0
+                : err_set(e, STATUS_BAD_RECORDING, "%s is damaged: its index is of other blocks",
+                          recording_path(a->recording));
+}
+
 static void release(struct snapshot_adder *a)
 {
     chunks_destroy(a->chunks);
@@ -41,7 +54,7 @@ int snapshot_adder_open(struct snapshot_adder *a, const char *path, struct err *
         return -1;
     /* Read only now that nobody else adds to it. */
     a->recording = recording_open(path, e);
-    if (a->recording)
+    if (a->recording && check_index(a, e) == 0)
         a->chunks = chunks_create(a->writer, e);
     if (!a->chunks || snapshot_list_load(&a->list, a->recording, e) < 0 || know_chunks(a, e) < 0) {
         snapshot_adder_abort(a);
