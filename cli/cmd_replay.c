@@ -151,7 +151,7 @@ static int replay_with(const struct invocation *inv, int argc, char **argv, bool
     int status;
 
     if (parse(&o, show ? replay_entries : verify_entries, argc, argv, e) < 0 ||
-        playing_needs(&o.place, o.gdb ? UINT64_MAX : o.until, &needs, e) < 0)
+        playing_needs(&o.place, o.gdb ? UINT64_MAX : o.until, o.gdb || o.landings, &needs, e) < 0)
         return -1;
     if (o.diverge && !o.gdb)
         return err_set(e, STATUS_USAGE, "--diverge goes with --gdb");
@@ -161,10 +161,8 @@ static int replay_with(const struct invocation *inv, int argc, char **argv, bool
         return err_set(e, STATUS_USAGE, "--landings is of a whole recording; give it without @%s",
                        o.place.name);
     needs.gdb = o.gdb;
-    if (o.gdb) { /* checkpoints hold all that the guest changes once, and more in their memory */
+    if (o.gdb) /* checkpoints hold all that the guest changes once, and more in their memory */
         needs.guest_memory += needs.guest_memory + o.checkpoint_memory;
-        needs.write_paths[needs.write_path_count++] = o.place.path; /* monitor snapshot */
-    }
     if (host_redirect(inv, &needs, &status, e))
         return status;
     struct recording *recording = recording_open(o.place.path, e);

@@ -169,9 +169,8 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
     int status;
 
     if (parse(&o, argc, argv, e) < 0 || check(&o, e) < 0 ||
-        playing_needs(&o.place, UINT64_MAX, &needs, e) < 0)
+        playing_needs(&o.place, UINT64_MAX, true, &needs, e) < 0)
         return -1;
-    needs.write_paths[needs.write_path_count++] = o.place.path;
     if (host_redirect(inv, &needs, &status, e))
         return status;
     struct recording *r = recording_open(o.place.path, e);

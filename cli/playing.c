@@ -42,8 +42,8 @@ static int check_place(const struct recording *r, const char *name, uint64_t unt
     return rc;
 }
 
-int playing_needs(const struct snapshot_place *place, uint64_t until, struct host_needs *needs,
-                  struct err *e)
+int playing_needs(const struct snapshot_place *place, uint64_t until, bool adds,
+                  struct host_needs *needs, struct err *e)
 {
     struct recording *recording = recording_open(place->path, e);
 
@@ -54,6 +54,10 @@ int playing_needs(const struct snapshot_place *place, uint64_t until, struct hos
         .guest_memory = meta_memory(description),
         .in_progress = recording_in_progress(recording),
     };
+    if (adds)
+        needs->write_paths[needs->write_path_count++] = place->path;
+    if (adds && recording_complete(recording))
+        needs->added_to = place->path;
     int rc = description && guest_memory_check_host(needs->guest_memory, e) == 0
                  ? check_place(recording, place->name, until, e)
                  : -1;

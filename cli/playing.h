@@ -12,10 +12,11 @@
 
 /*
  * What the emulated host must offer. Opening the recording here also refuses bad ones, and names of
- * snapshots that it does not have or that are behind `until`, before anything is started.
+ * snapshots that it does not have or that are behind `until`, before anything is started. adds:
+ * something may be added to the recording; `needs` refers to the place then.
  */
-int playing_needs(const struct snapshot_place *place, uint64_t until, struct host_needs *needs,
-                  struct err *e);
+int playing_needs(const struct snapshot_place *place, uint64_t until, bool adds,
+                  struct host_needs *needs, struct err *e);
 
 /* Play to a sync point (UINT64_MAX: the end). Signals stop it: PLAYER_STOPPED. progress: say on
  * stderr how far it is. */

@@ -19,6 +19,7 @@
 #include "host/emulated_tsc.h"
 #include "host/gdb_listen.h"
 #include "recording/reader.h"
+#include "recording/writer.h"
 
 /* What the emulated host needs besides the guest's memory: its own kernel, the file cache of the
  * shared root, dittovm and the recorder's buffers. */
@@ -134,6 +135,17 @@ static int hold_lock(const char *path, struct err *e)
     return 0;
 }
 
+/* False: another dittovm has it. */
+static bool take_lock(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return true; /* what cannot be opened is said inside */
+    close(fd);
+    return false;
+}
+
 static int run_emulated(const struct invocation *inv, const struct host_needs *needs, struct err *e)
 {
     const char *const datadir = host_data_dir(inv);
@@ -163,6 +175,8 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
         return -1;
     if (needs->in_progress)
         setenv(RECORDING_IN_PROGRESS_VARIABLE, "1", 1);
+    if (needs->added_to && !take_lock(needs->added_to))
+        setenv(RECORDING_TAKEN_VARIABLE, "1", 1);
     if (needs->recording && hold_lock(needs->recording, e) < 0) {
         gdb_listener_close(&listener);
         return -1;

@@ -25,6 +25,7 @@ struct host_needs {
     const char *write_paths[4]; /* files to be made or changed: their directories become writable */
     unsigned write_path_count;
     const char *recording; /* to be made; NULL: none */
+    const char *added_to;  /* a finished one that may be added to; NULL: none */
     bool in_progress;      /* one that is read is still being recorded */
     const char *gdb;       /* where gdb is waited for (host/gdb_listen.h); NULL: nowhere */
 };

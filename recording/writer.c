@@ -217,7 +217,8 @@ struct recording_writer *writer_reopen(const char *path, struct end_record *end,
         return NULL;
     w->meta_put = true;
     w->fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
-    const bool taken = w->fd >= 0 && flock(w->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+    const bool taken = w->fd >= 0 && (getenv(RECORDING_TAKEN_VARIABLE) ||
+                                      (flock(w->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK));
     /* What another one adds is there only when it has let go. */
     off_t size = w->fd < 0 ? -1 : lseek(w->fd, 0, SEEK_END);
     if (size < 0)

@@ -36,9 +36,11 @@ struct recording_writer *writer_create(const char *path, bool overwrite, struct 
  * Open a finished recording to add to its streams and chunks; go on with writer_put. Its end must
  * be said again (writer_finish); *end is what it was. Until then, and when anything fails, readers
  * find the recording as it was. What is left of an addition that was interrupted goes. NULL: it is
- * not finished, damaged, not writable, or being written.
+ * not finished, damaged, not writable, or being written: locks tell, and inside the emulated KVM
+ * host, which does not see those of outside, this variable, set by who starts it.
  */
 struct recording_writer *writer_reopen(const char *path, struct end_record *end, struct err *e);
+#define RECORDING_TAKEN_VARIABLE "DITTO_RECORDING_TAKEN"
 
 /* The description of recorder and machine: JSON text of 1 byte to 1 MiB. */
 int writer_meta(struct recording_writer *w, const char *json, size_t len, struct err *e);

@@ -145,6 +145,14 @@ diverges() {
     [ "$(json_field count landings.json)" = "$(json_field forced run.err)" ]
     cmp -n "$(stat -c %s before.ditto)" c.ditto before.ditto
     ditto 0 verify c.ditto
+    # One at a time adds; the lock of another one is seen through the walls of the emulated host, too.
+    cp c.ditto before.ditto
+    exec 5<c.ditto
+    flock 5
+    ditto 0 --host emulated verify --landings c.ditto
+    exec 5<&-
+    [[ $stderr == *'c.ditto is being written by another dittovm; the recording is as it was'* ]]
+    cmp c.ditto before.ditto
     # Cut within what was added: as it was before.
     head -c -10 c.ditto >cut.ditto
     ditto 1 info --landings cut.ditto

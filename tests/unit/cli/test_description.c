@@ -43,7 +43,7 @@ static int needs_of(long long memory, struct host_needs *needs, struct err *e)
     if (!w || writer_meta(w, meta, strlen(meta), e) < 0 || writer_put(w, 0, "x", 1) < 0 ||
         writer_finish(w, 1, "", e) < 0)
         fail_msg("%s", e->text);
-    return playing_needs(&place, UINT64_MAX, needs, e);
+    return playing_needs(&place, UINT64_MAX, false, needs, e);
 }
 
 static void test_memory_that_no_machine_has(void **state)
