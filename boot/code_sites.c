@@ -16,11 +16,9 @@
 #define SYNC_STEP   29u
 #define SYNC_STARTS 16u
 
-/* Real kernels have a few hundred candidates; bounds the work on made-up ones. */
-#define CANDIDATES_MAX (1u << 20)
-
 #define REX   0x40u
 #define REX_R 0x4u
+#define REX_B 0x1u
 #define NOP   0x90u
 
 static ZydisDecoder new_decoder(void)
@@ -70,59 +68,92 @@ bool code_starts_at(const uint8_t *code, size_t len, size_t at)
     return is_instruction_start(&decoder, code, len, at);
 }
 
-/* What the bytes at `code` may be, if an instruction starts there; its length, or 0. */
-static uint8_t candidate(const uint8_t *code, size_t len, enum code_site_kind *kind)
+/* Prefixes that change nothing in these instructions; LOCK makes them raise #UD, or accesses of CR0
+ * to those of CR8. */
+static bool is_legacy_prefix(uint8_t byte)
 {
-    const bool rex = len > 0 && (code[0] & 0xf0) == REX;
-    const uint8_t *op = code + rex;
+    static const uint8_t prefixes[] = {0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf2, 0xf3};
 
-    if (len < 2u + rex || op[0] != 0x0f)
+    return memchr(prefixes, byte, sizeof prefixes) != NULL;
+}
+
+static bool is_prefix(uint8_t byte)
+{
+    return is_legacy_prefix(byte) || (byte & 0xf0) == REX;
+}
+
+/* What the bytes at `code` may be, if an instruction starts there; its length, or 0. *rex: its REX
+ * prefix, or 0. */
+static uint8_t candidate(const uint8_t *code, size_t len, enum code_site_kind *kind, uint8_t *rex)
+{
+    size_t at = 0;
+
+    while (at < len && is_legacy_prefix(code[at]))
+        at++;
+    *rex = at < len && (code[at] & 0xf0) == REX ? code[at++] : 0;
+    const uint8_t *op = code + at;
+    if (len < at + 2 || at + 3 > CODE_SITE_BYTES || op[0] != 0x0f)
         return 0;
-    if (!rex && op[1] == 0x31) {
+    if (op[1] == 0x31) {
         *kind = SITE_RDTSC;
-        return 2;
+        return (uint8_t)(at + 2);
     }
-    if (len < 3u + rex)
+    if (len < at + 3)
         return 0;
-    if (!rex && op[1] == 0x01 && op[2] == 0xf9) {
+    if (op[1] == 0x01 && op[2] == 0xf9) {
         *kind = SITE_RDTSCP;
-        return 3;
+        return (uint8_t)(at + 3);
     }
-    if ((op[1] != 0x20 && op[1] != 0x22) || (op[2] & 0xf8) != 0xe0 || (rex && code[0] & REX_R))
+    if ((op[1] != 0x20 && op[1] != 0x22) || (op[2] & 0x38) != 0x20 || *rex & REX_R)
         return 0;
     *kind = op[1] == 0x20 ? SITE_CR4_READ : SITE_CR4_WRITE;
-    return 3 + rex;
+    return (uint8_t)(at + 3);
+}
+
+/* The instruction with the opcode at `opcode`, with whatever prefixes it has. */
+static bool find_site(const ZydisDecoder *decoder, const uint8_t *code, size_t len, size_t opcode,
+                      struct code_site *site)
+{
+    uint8_t rex;
+
+    for (size_t at = opcode;; at--) {
+        const uint8_t site_len = candidate(code + at, len - at, &site->kind, &rex);
+        if (site_len && is_instruction_start(decoder, code, len, at)) {
+            site->offset = at;
+            site->len = site_len;
+            return true;
+        }
+        if (!at || opcode - at + 3 >= CODE_SITE_BYTES || !is_prefix(code[at - 1]))
+            return false;
+    }
 }
 
 size_t code_sites_find(const uint8_t *code, size_t len, uint64_t va, struct code_site *out,
-                       size_t max)
+                       size_t max, unsigned *effort)
 {
     const ZydisDecoder decoder = new_decoder();
-    size_t count = 0, candidates = 0;
+    size_t count = 0;
 
-    for (size_t i = 0; i + 2 <= len && count < max && candidates < CANDIDATES_MAX; i++) {
-        enum code_site_kind kind;
-        uint8_t site_len;
-        size_t at = i;
+    for (size_t i = 0; i + 2 <= len && count < max; i++) {
+        struct code_site site = {.va = va};
+        uint8_t rex;
 
-        if (code[i] != 0x0f || !(site_len = candidate(code + i, len - i, &kind)))
+        if (code[i] != 0x0f || !candidate(code + i, len - i, &site.kind, &rex))
             continue;
-        candidates++;
-        if (!is_instruction_start(&decoder, code, len, at)) {
-            /* It may be the rest of one with a REX prefix. */
-            if (at-- == 0 || !(site_len = candidate(code + at, len - at, &kind)) ||
-                !is_instruction_start(&decoder, code, len, at))
-                continue;
-        }
-        out[count++] =
-            (struct code_site){.kind = kind, .va = va + at, .offset = at, .len = site_len};
+        if (!*effort || !--*effort)
+            break;
+        if (!find_site(&decoder, code, len, i, &site))
+            continue;
+        site.va += site.offset;
+        out[count++] = site;
     }
     return count;
 }
 
 int code_sites_in_elf(const void *vmlinux, size_t len, struct code_site *out, size_t max,
-                      size_t *count, struct err *e)
+                      size_t *count, bool *all, struct err *e)
 {
+    unsigned effort = CODE_SITE_EFFORT;
     struct elf_view elf;
     struct elf_extent code;
     unsigned position = 0;
@@ -132,7 +163,8 @@ int code_sites_in_elf(const void *vmlinux, size_t len, struct code_site *out, si
         return -1;
     while (*count < max && elf_next_code(&elf, &position, &code)) {
         struct code_site *found = out + *count;
-        size_t n = code_sites_find(elf.bytes + code.offset, code.len, code.va, found, max - *count);
+        size_t n = code_sites_find(elf.bytes + code.offset, code.len, code.va, found, max - *count,
+                                   &effort);
 
         for (size_t i = 0; i < n; i++) {
             found[i].pa = code.pa ? code.pa + found[i].offset : 0;
@@ -140,6 +172,7 @@ int code_sites_in_elf(const void *vmlinux, size_t len, struct code_site *out, si
         }
         *count += n;
     }
+    *all = effort && *count < max;
     return 0;
 }
 
@@ -147,14 +180,16 @@ size_t code_site_patch(const struct code_site *site, const uint8_t code[CODE_SIT
                        uint8_t patch[CODE_SITE_BYTES])
 {
     enum code_site_kind kind;
+    uint8_t rex;
 
-    if (candidate(code, site->len, &kind) != site->len || kind != site->kind)
+    if (candidate(code, site->len, &kind, &rex) != site->len || kind != site->kind)
         return 0;
+    memset(patch, NOP, site->len);
     switch (kind) {
     case SITE_RDTSC:
         patch[0] = 0xe5; /* in $imm8,%eax */
         patch[1] = RDTSC_PORT;
-        return 2;
+        return site->len;
     case SITE_RDTSCP:
         return 0;
     case SITE_CR4_READ:
@@ -163,12 +198,8 @@ size_t code_site_patch(const struct code_site *site, const uint8_t code[CODE_SIT
     }
     /* out %eax,$imm8 with a REX prefix that does nothing: its low bits are the register's number.
      */
-    const bool rex = site->len == 4;
-    const uint8_t reg = (uint8_t)((rex && code[0] & 1 ? 8 : 0) | (code[site->len - 1] & 7));
-
-    patch[0] = REX | reg;
+    patch[0] = (uint8_t)(REX | (rex & REX_B ? 8 : 0) | (code[site->len - 1] & 7));
     patch[1] = 0xe7;
     patch[2] = kind == SITE_CR4_READ ? CR4_READ_PORT : CR4_WRITE_PORT;
-    patch[3] = NOP;
     return site->len;
 }

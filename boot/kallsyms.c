@@ -33,7 +33,7 @@
 #define NAME_LEN_MAX  512u               /* KSYM_NAME_LEN since 6.1 */
 #define NAMES_LEN_MAX ((size_t)64 << 20) /* how far the names may be ahead of the token table */
 #define POOL_LEN_MAX  ((size_t)512 << 20)
-#define SEARCH_STEPS  (64u << 20) /* names looked at before the search is given up */
+#define SEARCH_STEPS  (64u << 20) /* tokens and names looked at before the search is given up */
 #define KERNEL_HALF   0xffff800000000000ull
 
 struct kallsyms {
@@ -86,8 +86,10 @@ static bool token_table_at(struct search *s, size_t at)
 {
     size_t end = at;
 
+    s->steps += TOKENS;
     for (unsigned i = 0; i < TOKENS; i++) {
-        const uint8_t *nul = memchr(s->bytes + end, 0, s->len - end);
+        const size_t left = s->len - end;
+        const uint8_t *nul = memchr(s->bytes + end, 0, left < TOKEN_LEN_MAX ? left : TOKEN_LEN_MAX);
 
         if (!nul || nul == s->bytes + end || end - at > UINT16_MAX)
             return false;
@@ -118,7 +120,7 @@ static bool find_token_table(struct search *s)
     static const char digits[] = "0\0001\0002\0003\0004\0005\0006\0007\0008\0009";
     const uint8_t *from = s->bytes, *end = s->bytes + s->len;
 
-    for (;;) {
+    while (s->steps < SEARCH_STEPS) {
         const uint8_t *hit = memmem(from, (size_t)(end - from), digits, sizeof(digits));
 
         if (!hit)
@@ -129,10 +131,11 @@ static bool find_token_table(struct search *s)
 
         /* start is always the first byte of a string; the byte ahead of it ends another. */
         while (back < '0' - 1 && start > 1 && s->bytes[start - 1] == 0) {
-            start--;
-            while (start > 0 && s->bytes[start - 1] != 0)
+            const size_t behind = --start;
+            while (start > 0 && s->bytes[start - 1] != 0 && behind - start < TOKEN_LEN_MAX)
                 start--;
             back++;
+            s->steps++;
         }
         /* No NUL need come before token 0; but its start is aligned. */
         for (size_t len = 1; back == '0' - 1 && len < TOKEN_LEN_MAX && start > len; len++)
@@ -140,6 +143,7 @@ static bool find_token_table(struct search *s)
                 return true;
         from = hit + 1;
     }
+    return false;
 }
 
 /* The length of the name at *at, which is moved to its first token; 0 when it is no name. */

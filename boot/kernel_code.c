@@ -16,6 +16,8 @@
 #define SITES_MAX 8192
 
 #define CALLS 4u
+/* Pieces of code that are looked through for functions; kernels have five or six. */
+#define PIECES_MAX 64u
 
 /* A module's sections, and what they may have of code. */
 #define SECTIONS_MAX 4096u
@@ -24,14 +26,15 @@
 /* ---- the kernel's file ---- */
 
 static int patch_sites(const struct guest_memory *m, const void *vmlinux, size_t len,
-                       struct kernel_code *out, unsigned *cr4_writes, struct err *e)
+                       struct kernel_code *out, unsigned *cr4_writes, bool *all, struct err *e)
 {
     struct code_site *sites = calloc(SITES_MAX, sizeof *sites);
     size_t count = 0;
 
-    assert(sites);
     *cr4_writes = 0;
-    int rc = code_sites_in_elf(vmlinux, len, sites, SITES_MAX, &count, e);
+    if (!sites)
+        return err_set(e, STATUS_ERROR, "out of memory");
+    int rc = code_sites_in_elf(vmlinux, len, sites, SITES_MAX, &count, all, e);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         uint8_t code[CODE_SITE_BYTES] = {0}, patch[CODE_SITE_BYTES];
         uint8_t *at = guest_memory_at(m, sites[i].pa, sites[i].len);
@@ -88,9 +91,9 @@ static void change_functions(const struct guest_memory *m, const struct elf_view
     const uint64_t finalize = kallsyms_address(symbols, "module_finalize");
     const uint64_t kexec = kallsyms_address(symbols, "machine_kexec");
     struct elf_extent code;
-    unsigned position = 0;
+    unsigned position = 0, pieces = 0;
 
-    while (elf_next_code(elf, &position, &code)) {
+    while (pieces++ < PIECES_MAX && elf_next_code(elf, &position, &code)) {
         const uint8_t *text = elf->bytes + code.offset;
         uint8_t *loaded = code.pa ? guest_memory_at(m, code.pa, code.len) : NULL;
         struct code_gap gap;
@@ -130,16 +133,19 @@ int kernel_code_patch(const struct guest_memory *m, const void *vmlinux, size_t 
 {
     struct elf_view elf;
     unsigned cr4_writes;
+    bool all;
     const char *doubt = "";
 
     *out = (struct kernel_code){0};
     if (elf_open(&elf, vmlinux, len, "kernel", e) < 0 ||
-        patch_sites(m, vmlinux, len, out, &cr4_writes, e) < 0)
+        patch_sites(m, vmlinux, len, out, &cr4_writes, &all, e) < 0)
         return -1;
     find_extent(&elf, out);
     if (symbols)
         change_functions(m, &elf, symbols, out);
-    if (is_linux && !symbols)
+    if (!all)
+        doubt = "the kernel's code has more that looks like RDTSC than is looked at";
+    else if (is_linux && !symbols)
         doubt =
             "the kernel's symbol table (kallsyms) is of no known layout, so RDTSC in its modules "
             "cannot be found in time";
@@ -172,42 +178,49 @@ bool kernel_code_replace(const struct guest_memory *m, uint64_t cr3, const struc
     return n > 0;
 }
 
-static unsigned patch_section(const struct guest_memory *m, uint64_t cr3, const Elf64_Shdr *section,
-                              struct dma *dma)
+/* False: not all of it was looked at. */
+static bool patch_section(const struct guest_memory *m, uint64_t cr3, const Elf64_Shdr *section,
+                          struct dma *dma, unsigned *effort)
 {
     uint8_t *bytes = malloc(section->sh_size);
     struct code_site *sites = calloc(SITES_MAX, sizeof *sites);
-    unsigned replaced = 0;
+    bool all = false;
 
-    assert(bytes && sites);
-    const size_t len = walk_read(m, cr3, section->sh_addr, bytes, section->sh_size);
-    const size_t count = code_sites_find(bytes, len, section->sh_addr, sites, SITES_MAX);
-    for (size_t i = 0; i < count; i++)
-        replaced += kernel_code_replace(m, cr3, &sites[i], dma);
+    if (bytes && sites) {
+        const size_t len = walk_read(m, cr3, section->sh_addr, bytes, section->sh_size);
+        const size_t count =
+            code_sites_find(bytes, len, section->sh_addr, sites, SITES_MAX, effort);
+        for (size_t i = 0; i < count; i++)
+            (void)kernel_code_replace(m, cr3, &sites[i], dma);
+        all = *effort && count < SITES_MAX;
+    }
     free(sites);
     free(bytes);
-    return replaced;
+    return all;
 }
 
 /* module_finalize(const Elf_Ehdr *hdr, const Elf_Shdr *sechdrs, struct module *me) */
-unsigned kernel_code_load_module(const struct guest_memory *m, uint64_t cr3, uint64_t hdr,
-                                 uint64_t sechdrs, struct dma *dma)
+bool kernel_code_load_module(const struct guest_memory *m, uint64_t cr3, uint64_t hdr,
+                             uint64_t sechdrs, struct dma *dma)
 {
+    unsigned effort = CODE_SITE_EFFORT;
     uint64_t left = CODE_MAX;
-    unsigned replaced = 0;
+    bool all = true;
     Elf64_Ehdr h;
 
     if (walk_read(m, cr3, hdr, &h, sizeof h) != sizeof h || h.e_shnum > SECTIONS_MAX)
-        return 0;
+        return false;
     for (unsigned i = 0; i < h.e_shnum; i++) {
         Elf64_Shdr s;
         if (walk_read(m, cr3, sechdrs + i * sizeof s, &s, sizeof s) != sizeof s)
-            break;
+            return false;
         if (!(s.sh_flags & SHF_ALLOC) || !(s.sh_flags & SHF_EXECINSTR) || s.sh_type == SHT_NOBITS ||
-            !s.sh_size || s.sh_size > left)
+            !s.sh_size)
             continue;
+        if (s.sh_size > left)
+            return false;
         left -= s.sh_size;
-        replaced += patch_section(m, cr3, &s, dma);
+        all &= patch_section(m, cr3, &s, dma, &effort);
     }
-    return replaced;
+    return all;
 }

@@ -46,9 +46,10 @@ int kernel_code_patch(const struct guest_memory *m, const void *vmlinux, size_t 
                       struct err *e);
 
 /* At the module hook, called with these arguments of module_finalize(): replace the sites in the
- * module, as a device that writes to memory. Returns how many. */
-unsigned kernel_code_load_module(const struct guest_memory *m, uint64_t cr3, uint64_t hdr,
-                                 uint64_t sechdrs, struct dma *dma);
+ * module, as a device that writes to memory. False: not all of its code was looked at, as it is
+ * mapped in part only, or has more that looks like sites than any module. */
+bool kernel_code_load_module(const struct guest_memory *m, uint64_t cr3, uint64_t hdr,
+                             uint64_t sechdrs, struct dma *dma);
 
 /* Replace a site in memory under page table root cr3, whichever pages it lies on. False: there is
  * nothing to be replaced. */

@@ -21,8 +21,9 @@
 #define ROUNDS 64u
 /* Decoding gets in step with the code within so many bytes before a page. */
 #define LEAD_BYTES  512u
-#define SITES_MAX   64u
-#define DOUBTS_SAID 8u /* later ones would say the same */
+#define SITES_MAX   64u    /* found at once */
+#define EFFORT      16384u /* in one look at all pages (boot/code_sites.h) */
+#define DOUBTS_SAID 8u     /* later ones would say the same */
 
 struct known_page {
     uint32_t frame;  /* GPA / PAGE_BYTES */
@@ -32,6 +33,7 @@ struct known_page {
 struct code_watch {
     uint64_t due_ns;
     unsigned looks, said;
+    unsigned effort;               /* that is left of this look's */
     struct known_page page[PAGES]; /* of TOP on */
 };
 
@@ -57,8 +59,8 @@ static void say(struct machine *m, const char *what, uint64_t va)
                       (unsigned long long)va);
 }
 
-/* The page at va, of which what it holds is not known. */
-static void look_at_page(struct machine *m, uint64_t cr3, uint64_t va)
+/* The page at va, of which what it holds is not known. False: not all of it was looked at. */
+static bool look_at_page(struct machine *m, uint64_t cr3, uint64_t va)
 {
     static const char *const names[] = {
         [SITE_RDTSC] = "RDTSC in kernel code",
@@ -76,12 +78,19 @@ static void look_at_page(struct machine *m, uint64_t cr3, uint64_t va)
     const uint64_t from = lead ? va - LEAD_BYTES : va;
     const size_t len =
         walk_read(memory, cr3, from, code, va + PAGE_BYTES - from + CODE_SITE_BYTES - 1);
-    const size_t count = code_sites_find(code, len, from, site, SITES_MAX);
+    size_t count, done = 0;
 
-    for (size_t i = 0; i < count; i++)
-        if (site[i].va >= va && site[i].va < va + PAGE_BYTES &&
-            kernel_code_replace(memory, cr3, &site[i], &m->dma.dma))
-            say(m, names[site[i].kind], site[i].va);
+    do { /* what comes behind a site is an instruction's start */
+        count = code_sites_find(code + done, len - done, from + done, site, SITES_MAX,
+                                &m->code_watch->effort);
+        for (size_t i = 0; i < count; i++)
+            if (site[i].va >= va && site[i].va < va + PAGE_BYTES &&
+                kernel_code_replace(memory, cr3, &site[i], &m->dma.dma))
+                say(m, names[site[i].kind], site[i].va);
+        if (count)
+            done = site[count - 1].va + site[count - 1].len - from;
+    } while (count == SITES_MAX);
+    return m->code_watch->effort;
 }
 
 static void look_at(struct machine *m, uint64_t cr3, uint64_t va, uint64_t gpa)
@@ -101,7 +110,8 @@ static void look_at(struct machine *m, uint64_t cr3, uint64_t va, uint64_t gpa)
     const uint32_t digest = (uint32_t)XXH3_64bits(bytes, PAGE_BYTES) | 1;
     if (known->digest == digest && known->frame == frame)
         return;
-    look_at_page(m, cr3, va);
+    if (!w->effort || !look_at_page(m, cr3, va))
+        return; /* the next look goes on here */
     *known = (struct known_page){frame, (uint32_t)XXH3_64bits(bytes, PAGE_BYTES) | 1};
 }
 
@@ -148,6 +158,7 @@ void code_watch_look(struct machine *m, struct vcpu *vcpu, uint64_t now)
 
     w->due_ns = now + (m->config.parallel ? CREW_EVERY_NS : EVERY_NS);
     w->looks++;
+    w->effort = EFFORT;
     vcpu_get_sregs(vcpu, &sregs);
     if (is_another_kernel(m, sregs.cr3)) {
         machine_doubt(m,

@@ -25,6 +25,8 @@ void kernel_hook_serve(struct machine *m, struct vcpu *vcpu, const struct vcpu_e
         return;
     }
     vcpu_get_sregs(vcpu, &sregs);
-    (void)kernel_code_load_module(&m->vm.memory, sregs.cr3, vcpu->regs->rdi, vcpu->regs->rsi,
-                                  &m->dma.dma);
+    if (!kernel_code_load_module(&m->vm.memory, sregs.cr3, vcpu->regs->rdi, vcpu->regs->rsi,
+                                 &m->dma.dma))
+        machine_doubt(m, "RDTSC in a module's code may not have been found: not all of that was "
+                         "looked at");
 }

@@ -34,6 +34,13 @@ static void fill_text(uint8_t *text, size_t len)
     static_assert(sizeof(pattern) == 16, "instructions start at multiples of 16");
 }
 
+static size_t find(const uint8_t *code, size_t len, uint64_t va, struct code_site *out, size_t max)
+{
+    unsigned effort = CODE_SITE_EFFORT;
+
+    return code_sites_find(code, len, va, out, max, &effort);
+}
+
 static void finds_rdtsc_and_rdtscp(void **state)
 {
     uint8_t text[1024];
@@ -45,7 +52,7 @@ static void finds_rdtsc_and_rdtscp(void **state)
     memcpy(text + 2, "\x66\x90", 2);           /* so that the pattern's second goes on */
     memcpy(text + 512, "\x0f\x01\xf9\x90", 4); /* push; mov, replaced */
     memcpy(text + 1008 + 13, "\x90\x0f\x31", 3);
-    assert_int_equal(code_sites_find(text, sizeof(text), TEXT_VA, sites, 8), 3);
+    assert_int_equal(find(text, sizeof(text), TEXT_VA, sites, 8), 3);
     assert_int_equal(sites[0].va, TEXT_VA);
     assert_int_equal(sites[0].kind, SITE_RDTSC);
     assert_int_equal(sites[1].va, TEXT_VA + 512);
@@ -53,9 +60,9 @@ static void finds_rdtsc_and_rdtscp(void **state)
     assert_int_equal(sites[1].offset, 512);
     assert_int_equal(sites[2].offset, 1022);
     assert_int_equal(sites[2].kind, SITE_RDTSC);
-    assert_int_equal(code_sites_find(text, sizeof(text), TEXT_VA, sites, 2), 2);
-    assert_int_equal(code_sites_find(text, 0, TEXT_VA, sites, 2), 0);
-    assert_int_equal(code_sites_find(text, 1, TEXT_VA, sites, 2), 0);
+    assert_int_equal(find(text, sizeof(text), TEXT_VA, sites, 2), 2);
+    assert_int_equal(find(text, 0, TEXT_VA, sites, 2), 0);
+    assert_int_equal(find(text, 1, TEXT_VA, sites, 2), 0);
 }
 
 static void ignores_the_bytes_inside_other_instructions(void **state)
@@ -67,7 +74,7 @@ static void ignores_the_bytes_inside_other_instructions(void **state)
     fill_text(text, sizeof(text));
     memcpy(text + 512 + 7, "\x0f\x31\x00\x00", 4); /* the displacement of the mov */
     memcpy(text + 768 + 7, "\x0f\x01\xf9\x00", 4);
-    assert_int_equal(code_sites_find(text, sizeof(text), TEXT_VA, sites, 8), 0);
+    assert_int_equal(find(text, sizeof(text), TEXT_VA, sites, 8), 0);
 }
 
 /* Out of step, a run of wrmsr decodes as `xor %cl,(%rdi)` until its end. */
@@ -81,7 +88,7 @@ static void is_not_fooled_by_a_run_of_wrmsr(void **state)
     for (size_t i = 512; i < 704; i += 2)
         memcpy(text + i, "\x0f\x30", 2);
     memcpy(text + 704, "\x0f\x31\x66\x90", 4);
-    assert_int_equal(code_sites_find(text, sizeof(text), TEXT_VA, sites, 8), 1);
+    assert_int_equal(find(text, sizeof(text), TEXT_VA, sites, 8), 1);
     assert_int_equal(sites[0].offset, 704);
 }
 
@@ -113,12 +120,17 @@ static void make_elf(uint8_t *file)
     fill_text(file + CODE_AT, FILE_LEN - CODE_AT);
 }
 
-/* Accesses to CR4, with what they are replaced by. */
+/* Sites with prefixes and with registers, and what they are replaced by. */
 static const struct {
     const char *code, *patch;
     size_t len;
     enum code_site_kind kind;
-} cr4_access[] = {
+} encodings[] = {
+    {"\x2e\x0f\x31", "\xe5\xe1\x90", 3, SITE_RDTSC},             /* cs rdtsc */
+    {"\x66\x48\x0f\x31", "\xe5\xe1\x90\x90", 4, SITE_RDTSC},     /* data16 rex.W rdtsc */
+    {"\xf3\x0f\x31", "\xe5\xe1\x90", 3, SITE_RDTSC},             /* rep rdtsc */
+    {"\x66\x0f\x20\xe1", "\x41\xe7\xe3\x90", 4, SITE_CR4_READ},  /* data16 mov %cr4,%rcx */
+    {"\x0f\x22\x67", "\x47\xe7\xe2", 3, SITE_CR4_WRITE},         /* mod is 1, not 3 */
     {"\x0f\x22\xe7", "\x47\xe7\xe2", 3, SITE_CR4_WRITE},         /* mov %rdi,%cr4 */
     {"\x0f\x20\xe0", "\x40\xe7\xe3", 3, SITE_CR4_READ},          /* mov %cr4,%rax */
     {"\x41\x0f\x20\xe2", "\x4a\xe7\xe3\x90", 4, SITE_CR4_READ},  /* mov %cr4,%r10 */
@@ -126,35 +138,55 @@ static const struct {
     {"\x48\x0f\x20\xe3", "\x43\xe7\xe3\x90", 4, SITE_CR4_READ},  /* the same with REX.W */
 };
 
-static void finds_and_replaces_accesses_to_cr4(void **state)
+static void finds_and_replaces_every_encoding(void **state)
 {
     uint8_t text[1024], patch[CODE_SITE_BYTES];
     struct code_site sites[8];
 
     (void)state;
-    for (size_t i = 0; i < sizeof cr4_access / sizeof *cr4_access; i++) {
-        const size_t len = cr4_access[i].len;
+    for (size_t i = 0; i < sizeof encodings / sizeof *encodings; i++) {
+        const size_t len = encodings[i].len;
         fill_text(text, sizeof text);
         memcpy(text + 512, "\x66\x90\x66\x90", 4); /* in place of push; mov */
-        memcpy(text + 512 + 4 - len, cr4_access[i].code, len);
+        memcpy(text + 512 + 4 - len, encodings[i].code, len);
         if (len == 3)
             text[512] = 0x90;
-        assert_int_equal(code_sites_find(text, sizeof text, TEXT_VA, sites, 8), 1);
-        assert_int_equal(sites[0].kind, cr4_access[i].kind);
+        assert_int_equal(find(text, sizeof text, TEXT_VA, sites, 8), 1);
+        assert_int_equal(sites[0].kind, encodings[i].kind);
         assert_int_equal(sites[0].len, len);
         assert_int_equal(sites[0].offset, 512 + 4 - len);
         assert_int_equal(code_site_patch(&sites[0], text + sites[0].offset, patch), len);
-        assert_memory_equal(patch, cr4_access[i].patch, len);
+        assert_memory_equal(patch, encodings[i].patch, len);
         /* Where the code has changed since, nothing is replaced. */
-        text[sites[0].offset + len - 1] ^= 8;
+        text[sites[0].offset + len - 1] ^= 0x48;
         assert_int_equal(code_site_patch(&sites[0], text + sites[0].offset, patch), 0);
     }
     /* CR3 and CR8 are others. */
     fill_text(text, sizeof text);
     memcpy(text + 512, "\x90\x0f\x22\xdf", 4);
-    assert_int_equal(code_sites_find(text, sizeof text, TEXT_VA, sites, 8), 0);
+    assert_int_equal(find(text, sizeof text, TEXT_VA, sites, 8), 0);
     memcpy(text + 512, "\x44\x0f\x20\xc0", 4);
-    assert_int_equal(code_sites_find(text, sizeof text, TEXT_VA, sites, 8), 0);
+    assert_int_equal(find(text, sizeof text, TEXT_VA, sites, 8), 0);
+}
+
+/* What is made up to cost time is given up, and said to be. */
+static void gives_up_on_too_many_candidates(void **state)
+{
+    static const uint8_t mov[] = {0x48, 0x8b, 0x05, 0x0f, 0x31, 0x0f, 0x31}; /* none in it */
+    const size_t len = sizeof mov * CODE_SITE_EFFORT;
+    uint8_t *text = malloc(len);
+    struct code_site site;
+    unsigned effort = 1000;
+
+    (void)state;
+    for (size_t i = 0; i < len; i += sizeof mov)
+        memcpy(text + i, mov, sizeof mov);
+    assert_int_equal(code_sites_find(text, len, TEXT_VA, &site, 1, &effort), 0);
+    assert_int_equal(effort, 0);
+    effort = 1000;
+    assert_int_equal(code_sites_find(text, sizeof mov * 100, TEXT_VA, &site, 1, &effort), 0);
+    assert_int_equal(effort, 800);
+    free(text);
 }
 
 static void finds_sites_of_an_elf_file(void **state)
@@ -162,21 +194,23 @@ static void finds_sites_of_an_elf_file(void **state)
     uint8_t *file = malloc(FILE_LEN);
     struct code_site sites[8];
     size_t count;
+    bool all;
     struct err e;
 
     (void)state;
     make_elf(file);
     memcpy(file + CODE_AT + 0x200, "\x0f\x31\x66\x90", 4);
     memcpy(file + CODE_AT + 0x400, "\x90\x0f\x22\xe7", 4);
-    assert_int_equal(code_sites_in_elf(file, FILE_LEN, sites, 8, &count, &e), 0);
+    assert_int_equal(code_sites_in_elf(file, FILE_LEN, sites, 8, &count, &all, &e), 0);
     assert_int_equal(count, 2);
+    assert_true(all);
     assert_int_equal(sites[1].kind, SITE_CR4_WRITE);
     assert_int_equal(sites[1].pa, 0x1000401);
     assert_int_equal(sites[0].va, TEXT_VA + 0x200);
     assert_int_equal(sites[0].pa, 0x1000200);
     assert_int_equal(sites[0].offset, CODE_AT + 0x200);
 
-    assert_int_equal(code_sites_in_elf("ELF", 3, sites, 8, &count, &e), -1);
+    assert_int_equal(code_sites_in_elf("ELF", 3, sites, 8, &count, &all, &e), -1);
     assert_non_null(strstr(e.text, "ELF"));
     free(file);
 }
@@ -186,6 +220,7 @@ static void survives_damaged_files(void **state)
     uint8_t *good = malloc(FILE_LEN), *bad = malloc(FILE_LEN);
     struct code_site sites[8];
     size_t count;
+    bool all;
     struct err e;
 
     (void)state;
@@ -197,7 +232,7 @@ static void survives_damaged_files(void **state)
         memcpy(bad, good, FILE_LEN);
         for (unsigned k = 0; k < 4; k++)
             bad[(size_t)rand() % (k < 2 ? 128 : FILE_LEN)] ^= (uint8_t)(1 << rand() % 8);
-        code_sites_in_elf(bad, FILE_LEN, sites, 8, &count, &e);
+        code_sites_in_elf(bad, FILE_LEN, sites, 8, &count, &all, &e);
         assert_true(count <= 8);
     }
     free(good);
@@ -255,6 +290,7 @@ static void finds_the_sites_of_a_real_kernel(void **state)
     struct guest_memory m;
     struct boot_state boot;
     size_t count, of_kind[SITE_CR4_WRITE + 1] = {0};
+    bool all;
     struct err e;
 
     (void)state;
@@ -273,7 +309,8 @@ static void finds_the_sites_of_a_real_kernel(void **state)
     fclose(f);
     assert_int_equal(guest_memory_create(&m, 512ull << 20, &e), 0);
     assert_int_equal(boot_load(&config, &m, &boot, &e), 0);
-    assert_int_equal(code_sites_in_elf(boot.vmlinux, boot.vmlinux_len, sites, 1000, &count, &e), 0);
+    assert_int_equal(
+        code_sites_in_elf(boot.vmlinux, boot.vmlinux_len, sites, 1000, &count, &all, &e), 0);
     for (size_t i = 0; i < count; i++) {
         of_kind[sites[i].kind]++;
         assert_memory_equal(guest_memory_at(&m, sites[i].pa, sites[i].len),
@@ -310,7 +347,8 @@ int main(void)
         cmocka_unit_test(finds_rdtsc_and_rdtscp),
         cmocka_unit_test(ignores_the_bytes_inside_other_instructions),
         cmocka_unit_test(is_not_fooled_by_a_run_of_wrmsr),
-        cmocka_unit_test(finds_and_replaces_accesses_to_cr4),
+        cmocka_unit_test(finds_and_replaces_every_encoding),
+        cmocka_unit_test(gives_up_on_too_many_candidates),
         cmocka_unit_test(finds_sites_of_an_elf_file),
         cmocka_unit_test(survives_damaged_files),
         cmocka_unit_test(finds_the_sites_of_a_real_kernel),
