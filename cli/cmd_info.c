@@ -121,6 +121,9 @@ static void show(json_t *j, const char *path)
                    "  not recorded  what a program gets of %s, which CPUID hides and this CPU "
                    "executes\n",
                    text_of(j, "machine", "executes"));
+    if ((value = json_object_get(machine, "mxcsr_mask")))
+        printf("  replays on    any CPU, a guest that uses FXSAVE on one with MXCSR_MASK %#llx\n",
+               (long long)json_integer_value(value));
     printf("  file          %lld bytes\n",
            (long long)json_integer_value(json_object_get(j, "file_bytes")));
     json_object_foreach(json_object_get(j, "bytes"), name, value)

@@ -8,6 +8,7 @@
 
 #include "base/version.h"
 #include "replay/live/recorded_machine.h"
+#include "vmm/kvm/vcpu_state.h"
 
 #define RECORDER "dittovm " DITTO_VERSION
 
@@ -51,6 +52,7 @@ static char *text_of(json_t *description)
 /* What of its options says how it ran, where that is not as ever. */
 static void describe_options(json_t *machine, const struct run_options *o, const struct machine *m)
 {
+    json_object_set_new(machine, "mxcsr_mask", json_integer(vcpu_mxcsr_mask()));
     if (m->config.parallel)
         json_object_set_new(machine, "smp", json_string("crew"));
     if (o->slow > 1)

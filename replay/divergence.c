@@ -250,6 +250,18 @@ static void show_lost(const struct player *p, FILE *out)
     show_code(d, out);
 }
 
+/* What this CPU shows its guests otherwise than the recorder's did. */
+static void show_cpu(const struct player *p, FILE *out)
+{
+    const uint32_t here = vcpu_mxcsr_mask();
+
+    if (p->mxcsr_mask && p->mxcsr_mask != here)
+        fprintf(out,
+                "  this CPU's MXCSR_MASK is %#x, that of the recording's %#x: where a guest saves "
+                "the FPU's state (FXSAVE), as Linux does, replay it on a CPU like that\n",
+                here, p->mxcsr_mask);
+}
+
 void divergence_report(const struct player *p, FILE *out)
 {
     const struct divergence *d = &p->divergence;
@@ -280,4 +292,5 @@ void divergence_report(const struct player *p, FILE *out)
             show_pages(p, out);
         break;
     }
+    show_cpu(p, out);
 }

@@ -84,7 +84,7 @@ static int load_state(struct player *p, struct err *e)
     return rc;
 }
 
-/* Also p->cpu_count, p->parallel and p->owns_tsd. */
+/* Also p->cpu_count, p->parallel, p->owns_tsd and p->mxcsr_mask. */
 static int read_meta(struct player *p, uint64_t *memory, bool *counted, struct err *e)
 {
     json_t *meta = meta_load(p->recording, e);
@@ -98,6 +98,7 @@ static int read_meta(struct player *p, uint64_t *memory, bool *counted, struct e
     *counted = ops && ops->counts;
     p->cpu_count = meta_cpus(meta);
     p->owns_tsd = meta_owns_tsd(meta);
+    p->mxcsr_mask = meta_mxcsr_mask(meta);
     p->parallel = meta_is_crew(meta);
     if (!p->cpu_count)
         rc = err_set(e, STATUS_BAD_RECORDING,

@@ -36,6 +36,7 @@ void probe_rdtscp(struct probe_outcome *o);
 void probe_rdrand(struct probe_outcome *o);
 void probe_rdseed(struct probe_outcome *o);
 void probe_rdpid(struct probe_outcome *o);
+void probe_xbegin(struct probe_outcome *o);
 /*
  * Fail with one clear line unless this machine's /dev/kvm can run real guests: a guest program goes
  * from CPL3 to CPL0 by SYSCALL, uses SSE, POPCNT and CMPXCHG16B there, and returns. Takes some

@@ -55,10 +55,8 @@ const char *doctor_hidden_instructions(void)
         const char *name;
         void (*probe)(struct probe_outcome *);
     } hidden[] = {
-        {"RDTSCP", probe_rdtscp},
-        {"RDRAND", probe_rdrand},
-        {"RDSEED", probe_rdseed},
-        {"RDPID", probe_rdpid},
+        {"RDTSCP", probe_rdtscp}, {"RDRAND", probe_rdrand}, {"RDSEED", probe_rdseed},
+        {"RDPID", probe_rdpid},   {"XBEGIN", probe_xbegin},
     };
     static char names[64];
     static bool looked;

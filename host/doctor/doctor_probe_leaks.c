@@ -15,6 +15,15 @@ GUEST_CODE(micro_rdtscp, "rdtscp\n" GUEST_DONE);
 GUEST_CODE(micro_rdrand, "rdrand %rax\n" GUEST_DONE);
 GUEST_CODE(micro_rdseed, "rdseed %rax\n" GUEST_DONE);
 GUEST_CODE(micro_rdpid, "rdpid %rax\n" GUEST_DONE);
+/* How many of some transactions (RTM) come to their end: that depends on what the host does. */
+GUEST_CODE(micro_xbegin, "xor %eax, %eax\n"
+                         "xor %ebx, %ebx\n"
+                         "mov $1000, %ecx\n"
+                         "1: xbegin 2f\n"
+                         "inc %ebx\n"
+                         "xend\n"
+                         "2: dec %ecx\n"
+                         "jnz 1b\n" GUEST_DONE);
 /* An exit between an x87 instruction and the question of where it was. */
 GUEST_CODE(micro_fnstenv, "fninit\n"
                           "micro_fldz: fldz\n"
@@ -151,6 +160,22 @@ void probe_rdpid(struct probe_outcome *o)
     probe_absent(PROGRAM(micro_rdpid), 3, false, o);
 }
 
+/* Where microcode has switched transactions off, each aborts at once, which is as good as #UD. */
+void probe_xbegin(struct probe_outcome *o)
+{
+    struct micro_guest g;
+
+    if (!micro_guest_start(&g, PROGRAM(micro_xbegin), 3, o) || !micro_guest_run(&g, o))
+        return;
+    if (g.exit.kind == EXIT_PIO_OUT && g.exit.at == VECTOR_UD)
+        probe_says(o, PROBE_OK, "#UD");
+    else if (g.exit.kind == EXIT_PIO_OUT && g.exit.at == MICRO_DONE)
+        probe_says(o, g.vcpu.regs->rbx ? PROBE_MISSING : PROBE_OK,
+                   "%llu of 1,000 come to their end", (unsigned long long)g.vcpu.regs->rbx);
+    else
+        micro_guest_unexpected(&g, "#UD", o);
+}
+
 /* AMD's CPUs before Zen 2 do not save the pointers with the rest of the x87 state, unless there is
  * an exception (CPUID 0x80000008, XSAVEERPTR), and Linux puts one of its own there. */
 void probe_x87_pointers(struct probe_outcome *o)
@@ -212,6 +237,7 @@ const struct probe doctor_leak_probes[] = {
     {"RDRAND faults", probe_rdrand, false, not_told},
     {"RDSEED faults", probe_rdseed, false, not_told},
     {"RDPID faults", probe_rdpid, false, not_told},
+    {"XBEGIN faults or aborts", probe_xbegin, false, not_told},
     {"FNSTENV's instruction pointer", probe_x87_pointers, false,
      "a guest that uses it (FNSTENV, FNSAVE) diverges in replay"},
     {"SETcc to a page that is not there", probe_setcc, false,

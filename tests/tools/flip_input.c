@@ -1,9 +1,11 @@
 /*
- * flip-input IN OUT SEED|memory: copies a recording and changes one bit of one input the guest was
- * given, so that the file is sound but its replay must diverge. The input is chosen by SEED among
- * those early ones whose value is still in a register at the next sync point; that sync point's
- * number, where the replay must be seen to diverge, is printed first, then what was changed. With
- * "memory" two words are added to the initial memory instead, where no small guest has anything.
+ * flip-input IN OUT SEED|memory [other-cpu]: copies a recording and changes one bit of one input
+ * the guest was given, so that the file is sound but its replay must diverge. The input is chosen
+ * by SEED among those early ones whose value is still in a register at the next sync point; that
+ * sync point's number, where the replay must be seen to diverge, is printed first, then what was
+ * changed. With "memory" two words are added to the initial memory instead, where no small guest
+ * has anything. With "other-cpu" the copy says that it was recorded on a CPU with another
+ * MXCSR_MASK.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,18 +186,33 @@ static void add_pages(struct copy *copy)
     copy->adds_page = true;
 }
 
+static void change_cpu(struct recording_copy *copy)
+{
+    static const char name[] = "\"mxcsr_mask\": ";
+    uint8_t *at = memmem(copy->meta.data, copy->meta.len, name, strlen(name));
+
+    if (!at) {
+        fputs("flip-input: the recording does not say which MXCSR_MASK\n", stderr);
+        exit(STATUS_ERROR);
+    }
+    at[strlen(name)] ^= 1; /* its first digit */
+}
+
 int main(int argc, char **argv)
 {
     uint64_t seed;
 
-    const bool memory = argc == 4 && !strcmp(argv[3], "memory");
+    const bool other_cpu = argc == 5 && !strcmp(argv[4], "other-cpu");
+    const bool memory = argc >= 4 && !strcmp(argv[3], "memory");
 
-    if (argc != 4 || (!memory && parse_number(argv[3], UINT32_MAX, &seed) < 0)) {
-        fputs("usage: flip-input IN OUT SEED|memory\n", stderr);
+    if (argc != 4 + other_cpu || (!memory && parse_number(argv[3], UINT32_MAX, &seed) < 0)) {
+        fputs("usage: flip-input IN OUT SEED|memory [other-cpu]\n", stderr);
         return STATUS_USAGE;
     }
     struct copy *copy = calloc(1, sizeof *copy);
     copy_open(&copy->of, argv[1]);
+    if (other_cpu)
+        change_cpu(&copy->of);
     if (memory) {
         add_pages(copy);
     } else {

@@ -125,6 +125,19 @@ int vcpu_pending_set(struct vcpu *vcpu, const struct vcpu_pending *pending, stru
     return 0;
 }
 
+uint32_t vcpu_mxcsr_mask(void)
+{
+    struct {
+        uint8_t before[28];
+        uint32_t mxcsr_mask;
+        uint8_t behind[480];
+    } __attribute__((aligned(16))) area = {0};
+    _Static_assert(sizeof area == 512, "what FXSAVE stores");
+
+    __asm__ volatile("fxsave %0" : "=m"(area));
+    return area.mxcsr_mask;
+}
+
 int vcpus_digest(struct vm *vm, uint64_t *digest, struct err *e)
 {
     struct vcpu_state state;

@@ -15,6 +15,10 @@ int vcpu_pending_set(struct vcpu *vcpu, const struct vcpu_pending *pending, stru
 /* What INIT and STARTUP (Intel SDM vol. 3, 9.4) make of a vCPU: real mode at vector << 12. */
 int vcpu_start(struct vcpu *vcpu, uint8_t vector, struct err *e);
 
+/* What FXSAVE and XSAVE store as MXCSR_MASK on this CPU (Intel SDM vol. 1, 11.6.6), for a guest as
+ * for us: no KVM can give it another. AMD's CPUs have bit 17 (misaligned SSE) in it. */
+uint32_t vcpu_mxcsr_mask(void);
+
 /* Of all vCPUs of a machine, each with its last instruction completed. */
 int vcpus_digest(struct vm *vm, uint64_t *digest, struct err *e);
 /* fpu_digest() of its state. */
