@@ -27,6 +27,8 @@ void stop_signals_call(const struct stopper *stopper)
     sigemptyset(&action.sa_mask);
     for (unsigned i = 0; i < sizeof signals / sizeof *signals; i++)
         sigaction(signals[i], &action, NULL);
+    if (stopper && came)
+        stopper->stop(stopper->opaque);
 }
 
 const atomic_int *stop_signals_came(void)

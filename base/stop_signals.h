@@ -14,8 +14,8 @@ struct stopper {
     void *opaque;
 };
 
-/* From now on each of these signals calls it; it must last until the next call of this. NULL: they
- * are only noted. */
+/* From now on each of these signals calls it, and one that came before does at once; it must last
+ * until the next call of this. NULL: they are only noted. */
 void stop_signals_call(const struct stopper *stopper);
 /* Not 0 from when one has come since the first call. Never freed. */
 const atomic_int *stop_signals_came(void);

@@ -73,8 +73,6 @@ int playing_run(struct player *p, uint64_t until, bool progress, struct err *e)
 
     const struct stopper stopper = {interrupt_player, p};
     stop_signals_call(&stopper);
-    if (*stop_signals_came()) /* since the last run */
-        player_interrupt(p);
     while (rc == 0) {
         const uint64_t next = p->ordinal + step;
         rc = player_run(p, progress && next < until ? next : until, e);

@@ -31,6 +31,7 @@ static void drop(struct timeline *t, struct checkpoint *c)
     }
     page_history_drop(&t->history, &c->moment);
     free(c);
+    t->checkpoints--;
 }
 
 static void free_checkpoint(struct checkpoint *c)
@@ -181,7 +182,9 @@ static void stay_in_budget(struct timeline *t)
 {
     struct checkpoint *c;
 
-    while (!t->keep_all && page_history_extra(&t->history) > t->budget && (c = least_useful(t)))
+    while (!t->keep_all &&
+           page_history_extra(&t->history) + t->checkpoints * sizeof *c > t->budget &&
+           (c = least_useful(t)))
         drop(t, c);
 }
 
@@ -215,6 +218,7 @@ struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err 
         free(c);
         return NULL;
     }
+    t->checkpoints++;
     c->steps = steps;
     c->at_ns = t->at_ns;
     c->repeating = p->stops.repeating;
@@ -278,6 +282,7 @@ static int enter_snapshot(struct timeline *t, const struct snapshot_entry *entry
     bytes_free(&c->snapshot.live);
     c->moment.image = &c->snapshot;
     page_history_enter(&t->history, &c->moment, &before->moment);
+    t->checkpoints++;
     c->mark = c->snapshot.mark;
     c->steps = STEPS_UNKNOWN;
     c->at_ns = before->at_ns;

@@ -52,6 +52,7 @@ struct timeline {
     struct snapshot_list snapshots; /* of the recording */
     struct checkpoint first, *here;
     uint64_t steps;                  /* from *here to where we are, or STEPS_UNKNOWN */
+    uint64_t checkpoints;            /* how many there are, the first not among them */
     uint64_t budget;                 /* bytes that checkpoints may take */
     uint64_t spacing_ns;             /* between those that are made on the way */
     uint64_t at_ns;                  /* of replaying, to where we are */

@@ -150,6 +150,7 @@ void live_close(struct live *l)
 
 void live_interrupt(struct live *l)
 {
+    l->stopped = true;
     if (l->playing)
         player_interrupt(l->playing);
 }
@@ -217,6 +218,8 @@ static int play(struct live *l, struct player *p, struct err *e)
         p->console = console_put;
         p->console_opaque = console;
         l->playing = p;
+        if (l->stopped) /* while it was made ready */
+            player_interrupt(p);
         rc = player_run(p, l->point, e);
         l->playing = NULL;
         if (rc == 0)

@@ -2,6 +2,7 @@
 #define REPLAY_LIVE_LIVE_H
 
 #include <jansson.h>
+#include <stdatomic.h>
 
 #include "recording/snapshot_list.h"
 #include "replay/player.h"
@@ -30,6 +31,7 @@ struct live {
     const char *image;           /* of the disk; NULL: there is none */
     struct disk *disk;
     struct player *playing;     /* while it is played */
+    atomic_bool stopped;        /* by live_interrupt() */
     struct machine_state state; /* once it was played */
 };
 

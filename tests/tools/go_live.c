@@ -158,6 +158,19 @@ static bool verifies(const char *path, struct err *e)
     return good;
 }
 
+/* Whether a signal counts that comes before anything is played. */
+static bool is_stopped_early(const struct live_request *r, struct err *e)
+{
+    struct live l;
+
+    if (live_open(&l, r, e) < 0)
+        return false;
+    live_interrupt(&l);
+    const int rc = live_play(&l, e);
+    live_close(&l);
+    return rc < 0 && strstr(e->text, "interrupted before sync point");
+}
+
 static bool has_line(const char *path, const char *line)
 {
     uint8_t *data;
@@ -198,7 +211,7 @@ int main(int argc, char **argv)
     recording_close(recording);
     srand((unsigned)atoi(argv[4]));
     const int tap = dup(STDOUT_FILENO), rounds = atoi(argv[3]);
-    dprintf(tap, "1..%d\n", rounds);
+    dprintf(tap, "1..%d\n", rounds + 1);
     for (int i = 1; i <= rounds; i++) {
         const int fd = open(output, O_CREAT | O_TRUNC | O_WRONLY, 0600);
         dup2(fd, STDOUT_FILENO);
@@ -220,6 +233,10 @@ int main(int argc, char **argv)
                 good ? "" : e.text);
         bad += !good;
     }
+    snprintf(r.from.name, sizeof r.from.name, "%llu", (unsigned long long)syncs - 1);
+    const bool stopped = is_stopped_early(&r, &e);
+    dprintf(tap, "%sok %d stopped before it begins\n", stopped ? "" : "not ", rounds + 1);
+    bad += !stopped;
     dprintf(tap, "# %u began at a snapshot\n", snapshots);
     unlink(again);
     unlink(output);

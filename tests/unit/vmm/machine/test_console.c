@@ -95,6 +95,10 @@ static void test_no_signal_is_slept_over(void **state)
     stop_signals_call(NULL);
     raise(SIGTERM); /* noted, and that is all */
     assert_int_equal(*stop_signals_came(), SIGTERM);
+    stopped = 0;
+    stop_signals_call(&stopper); /* not lost on who comes later */
+    assert_int_equal(stopped, 1);
+    stop_signals_call(NULL);
 }
 
 int main(void)
