@@ -21,21 +21,23 @@ bool walk(const struct guest_memory *m, uint64_t cr3, uint64_t va, struct transl
     *out =
         (struct translation){.user = true, .writable = true, .executable = true, .accessed = true};
     for (unsigned shift = 39;; shift -= 9) {
-        const uint64_t *entry = entry_of(m, table, va, shift);
-        if (!entry || !(*entry & PTE_PRESENT))
+        const uint64_t *at = entry_of(m, table, va, shift);
+        const uint64_t entry =
+            at ? __atomic_load_n(at, __ATOMIC_RELAXED) : 0; /* others may write */
+        if (!(entry & PTE_PRESENT))
             return false;
-        out->user &= (*entry & PTE_USER) != 0;
-        out->writable &= (*entry & PTE_WRITE) != 0;
-        out->executable &= !(*entry & PTE_NX);
-        out->accessed &= (*entry & PTE_ACCESSED) != 0;
-        if (shift == 12 || (shift < 39 && (*entry & PTE_LARGE))) {
+        out->user &= (entry & PTE_USER) != 0;
+        out->writable &= (entry & PTE_WRITE) != 0;
+        out->executable &= !(entry & PTE_NX);
+        out->accessed &= (entry & PTE_ACCESSED) != 0;
+        if (shift == 12 || (shift < 39 && (entry & PTE_LARGE))) {
             out->page_size = 1ull << shift;
-            out->dirty = (*entry & PTE_DIRTY) != 0;
+            out->dirty = (entry & PTE_DIRTY) != 0;
             uint64_t in_page = va & (out->page_size - 1);
-            out->gpa = (*entry & PTE_ADDRESS & ~(out->page_size - 1)) | in_page;
+            out->gpa = (entry & PTE_ADDRESS & ~(out->page_size - 1)) | in_page;
             return true;
         }
-        table = *entry & PTE_ADDRESS;
+        table = entry & PTE_ADDRESS;
     }
 }
 
@@ -242,7 +244,8 @@ void walk_touch(const struct guest_memory *m, uint64_t cr3, uint64_t va)
     }
 }
 
-size_t walk_read(const struct guest_memory *m, uint64_t cr3, uint64_t va, void *data, size_t len)
+size_t walk_read_by(const struct guest_memory *tables, const struct guest_memory *m, uint64_t cr3,
+                    uint64_t va, void *data, size_t len)
 {
     size_t done = 0;
 
@@ -252,11 +255,16 @@ size_t walk_read(const struct guest_memory *m, uint64_t cr3, uint64_t va, void *
         size_t n = PAGE_BYTES - (at & (PAGE_BYTES - 1));
         if (n > len - done)
             n = len - done;
-        const void *from = walk(m, cr3, at, &t) ? guest_memory_at(m, t.gpa, n) : NULL;
+        const void *from = walk(tables, cr3, at, &t) ? guest_memory_at(m, t.gpa, n) : NULL;
         if (!from)
             break;
         memcpy((uint8_t *)data + done, from, n);
         done += n;
     }
     return done;
+}
+
+size_t walk_read(const struct guest_memory *m, uint64_t cr3, uint64_t va, void *data, size_t len)
+{
+    return walk_read_by(m, m, cr3, va, data, len);
 }

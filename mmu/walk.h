@@ -64,5 +64,8 @@ void walk_touch(const struct guest_memory *m, uint64_t cr3, uint64_t va);
 /* Read len bytes at va, across pages; returns the bytes done before the first unmapped or
  * non-RAM one. */
 size_t walk_read(const struct guest_memory *m, uint64_t cr3, uint64_t va, void *data, size_t len);
+/* The same by tables that lie in another view of that memory. */
+size_t walk_read_by(const struct guest_memory *tables, const struct guest_memory *m, uint64_t cr3,
+                    uint64_t va, void *data, size_t len);
 
 #endif

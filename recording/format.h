@@ -44,6 +44,7 @@
  *   15  a landmark may have 14 probes
  *   16  a landmark may say how often the kernel was entered
  *   17  a landmark may have a byte of the digest of each page
+ *   18  what a #GP was is read where the vCPU comes to it, not when its turn comes (--smp crew)
  *
  * BLOCK
  *
@@ -95,7 +96,7 @@
  *               The block before INDEX is an EPOCH.
  */
 #define RECORDING_MAGIC   "DITTOREC"
-#define RECORDING_VERSION 17u
+#define RECORDING_VERSION 18u
 #define RECORDING_OLDEST  12u
 
 #define FILE_HEADER_BYTES  32u

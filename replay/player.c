@@ -399,13 +399,11 @@ static void watch_console(struct player *p, const struct vcpu_exit *exit)
 }
 
 /* Give the guest what it asked for at this sync point. */
-static int answer(struct player *p, const struct vcpu_exit *exit,
-                  const struct exception_frame *frame, struct err *e)
+static int answer(struct player *p, const struct vcpu_exit *exit, struct err *e)
 {
     struct vcpu *vcpu = &p->cpu->vcpu;
     uint64_t value;
     uint8_t msr[9];
-    enum trap_kind trap;
 
     p->divergence.input_len = 0;
     switch (exit->kind) {
@@ -432,11 +430,10 @@ static int answer(struct player *p, const struct vcpu_exit *exit,
         cr4_finish(vcpu, exit);
         return 0;
     case EXIT_TRAP:
-        trap = gphook_classify(vcpu, frame);
         value = 0;
-        if (trap == TRAP_RDTSC && read_tsc(p, &value, e) < 0)
+        if (p->cpu->trap.kind == TRAP_RDTSC && read_tsc(p, &value, e) < 0)
             return -1;
-        gphook_finish(vcpu, &p->hook, trap, frame, value);
+        gphook_finish(vcpu, &p->cpu->trap, value);
         return 0;
     default:
         return 0;
@@ -497,20 +494,18 @@ int player_run_to_exit(struct player *p, struct vcpu_exit *exit, struct err *e)
     }
     if (p->status == PLAYER_STOPPED)
         p->interrupted = false;
+    if (p->status == PLAYER_RUNNING)
+        gphook_arrive(&p->cpu->vcpu, &p->hook, exit, &p->cpu->trap);
     return 0;
 }
 
 int player_take_exit(struct player *p, struct vcpu_exit *exit, struct err *e)
 {
-    struct exception_frame frame;
-
-    if (gphook_hit(&p->cpu->vcpu, &p->hook, exit, &frame))
-        exit->kind = EXIT_TRAP;
     if (player_check(p, exit, e) < 0)
         return -1;
     if (p->status != PLAYER_RUNNING)
         return 0;
-    if (answer(p, exit, &frame, e) < 0)
+    if (answer(p, exit, e) < 0)
         return -1;
     return p->follower && is_followed(exit) ? p->follower->access(p->follower, exit, e) : 0;
 }

@@ -18,6 +18,7 @@
 #include "vmm/kvm/views.h"
 #include "vmm/points/breakpoint.h"
 #include "vmm/points/clock.h"
+#include "vmm/points/gphook.h"
 #include "vmm/points/stepper.h"
 
 /*
@@ -68,6 +69,7 @@ struct player_cpu {
     struct clock clock;
     struct stepper stepper;      /* open between player_step()s */
     struct sync_point last_sync; /* codec memory */
+    struct trap trap;            /* of the exit that it has come to, if that is one */
     /* Of vCPUs that ran at the same time: */
     struct stream_reader *ahead; /* its AHEAD stream */
     struct event_codec ahead_codec;

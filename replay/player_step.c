@@ -57,6 +57,7 @@ static int conclude(struct player *p, const struct step *step, struct vcpu_exit 
     if (step->kind != STEP_EXIT)
         return 0;
     player_settle(p);
+    gphook_arrive(vcpu, &p->hook, exit, &p->cpu->trap);
     if (player_take_exit(p, exit, e) < 0)
         return -1;
     if (p->status != PLAYER_RUNNING)

@@ -134,6 +134,7 @@ static void run(struct player *p, struct player_cpu *cpu)
         fail(p, &e);
     } else if (exit.kind != EXIT_KICK) {
         cpu->exit = exit;
+        gphook_arrive(&cpu->vcpu, &p->hook, &cpu->exit, &cpu->trap);
         cpu->waits = true;
         cpu->runs = false;
     } else {

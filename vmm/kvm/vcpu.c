@@ -632,7 +632,7 @@ size_t vcpu_read(struct vcpu *vcpu, uint64_t va, void *data, size_t len)
     struct kvm_sregs sregs;
 
     vcpu_get_sregs(vcpu, &sregs);
-    return walk_read(&vcpu->vm->memory, sregs.cr3, va, data, len);
+    return walk_read_by(vm_tables(vcpu->vm), &vcpu->vm->memory, sregs.cr3, va, data, len);
 }
 
 struct sync_point vcpu_sync_point(const struct vcpu *vcpu, const struct vcpu_exit *exit,

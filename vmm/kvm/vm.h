@@ -52,6 +52,13 @@ struct vm {
     struct written *written;           /* vmm/points/written.h; NULL: nobody wants to know */
 };
 
+/* Where its vCPU's page tables are read: one may be lent to it, which the CPU has walked and its
+ * view does not show. */
+static inline const struct guest_memory *vm_tables(const struct vm *vm)
+{
+    return vm->whole ? &vm->whole->memory : &vm->memory;
+}
+
 /* Open /dev/kvm and check its API version. Returns the file descriptor, or -1. */
 int kvm_open(struct err *e);
 

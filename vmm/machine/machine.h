@@ -17,6 +17,7 @@
 #include "vmm/kvm/views.h"
 #include "vmm/machine/console.h"
 #include "vmm/points/clock.h"
+#include "vmm/points/gphook.h"
 
 /*
  * A live machine: CPU, memory and devices, running plainly or recorded. (A replayed machine is
@@ -65,6 +66,7 @@ struct machine_cpu {
     bool nmi;           /* it is to get one */
     bool starts;        /* by STARTUP, at start_vector << 12, when its turn comes */
     uint8_t start_vector;
+    struct trap trap; /* of the exit that it has come to, if that is one */
 };
 
 /* Whose turn it is, where there are several CPUs: vmm/machine/schedule.h. */

@@ -216,17 +216,15 @@ static void access_msr(struct machine *m, struct machine_cpu *cpu, const struct 
     cpu->fault_pending = !ok;
 }
 
-static void handle_trap(struct machine *m, struct machine_cpu *cpu,
-                        const struct exception_frame *frame)
+static void handle_trap(struct machine *m, struct machine_cpu *cpu)
 {
-    enum trap_kind kind = gphook_classify(&cpu->vcpu, frame);
     uint64_t tsc = 0;
 
-    if (kind == TRAP_RDTSC) {
+    if (cpu->trap.kind == TRAP_RDTSC) {
         tsc = tsc_now(m);
         recorder_tsc(m->recorder, tsc);
     }
-    gphook_finish(&cpu->vcpu, &m->hook, kind, frame, tsc);
+    gphook_finish(&cpu->vcpu, &cpu->trap, tsc);
 }
 
 /* All CPUs have halted: sleep until a device has something to say. Guest time that passes here
@@ -262,12 +260,11 @@ static void wait_for_interrupt(struct machine *m)
 void handle_sync(struct machine *m, struct machine_cpu *cpu, struct vcpu_exit *exit)
 {
     struct lapic *lapic = pc_lapic(&m->pc, cpu->vcpu.index);
-    struct exception_frame frame;
     uint64_t tsc;
 
     assert(exit->kind <= EXIT_SYNC_LAST);
-    if (gphook_hit(&cpu->vcpu, &m->hook, exit, &frame))
-        exit->kind = EXIT_TRAP;
+    if (!m->crew) /* there it was done where the CPU arrived: crew_arrive() */
+        gphook_arrive(&cpu->vcpu, &m->hook, exit, &cpu->trap);
     recorder_sync(m->recorder, &cpu->vcpu, exit);
     clock_sync(&cpu->clock);
     m->at_sync = true;
@@ -299,7 +296,7 @@ void handle_sync(struct machine *m, struct machine_cpu *cpu, struct vcpu_exit *e
         cpu->fault_pending = vcpu_event_pending(&cpu->vcpu);
         break;
     case EXIT_TRAP:
-        handle_trap(m, cpu, &frame);
+        handle_trap(m, cpu);
         break;
     case EXIT_HLT:
         cpu->state = CPU_HALTED;

@@ -93,8 +93,9 @@ bool gphook_prepare(struct vcpu *vcpu, struct gp_hook *hook, uint64_t *gate_gpa,
     return true;
 }
 
-bool gphook_hit(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu_exit *exit,
-                struct exception_frame *frame)
+/* True when a HLT exit is really the hook; *frame is then what the CPU pushed. */
+static bool is_hit(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu_exit *exit,
+                   struct exception_frame *frame)
 {
     if (!hook->rip || exit->kind != EXIT_HLT || vcpu->regs->rip != hook->rip + 1)
         return false;
@@ -157,7 +158,7 @@ bool gphook_breakpoint(struct vcpu *vcpu, const struct gp_hook *hook, const stru
         regs->rip--;
         return sregs->ss.dpl == 0 && vcpu->regs->rip != hook->rip + 1;
     }
-    if (!gphook_hit(vcpu, hook, exit, &frame) || (frame.cs & 3) != 3)
+    if (!is_hit(vcpu, hook, exit, &frame) || (frame.cs & 3) != 3)
         return false;
     regs->rip = frame.rip;
     regs->rsp = frame.rsp;
@@ -167,7 +168,7 @@ bool gphook_breakpoint(struct vcpu *vcpu, const struct gp_hook *hook, const stru
     return true;
 }
 
-enum trap_kind gphook_classify(struct vcpu *vcpu, const struct exception_frame *frame)
+static enum trap_kind classify(struct vcpu *vcpu, const struct exception_frame *frame)
 {
     uint8_t code[3] = {0};
     struct kvm_sregs s;
@@ -188,6 +189,21 @@ enum trap_kind gphook_classify(struct vcpu *vcpu, const struct exception_frame *
     return TRAP_GUEST;
 }
 
+void gphook_arrive(struct vcpu *vcpu, const struct gp_hook *hook, struct vcpu_exit *exit,
+                   struct trap *trap)
+{
+    struct kvm_sregs s;
+    struct translation t;
+
+    if (!is_hit(vcpu, hook, exit, &trap->frame))
+        return;
+    exit->kind = EXIT_TRAP;
+    trap->kind = classify(vcpu, &trap->frame);
+    trap->hook = *hook;
+    vcpu_get_sregs(vcpu, &s);
+    trap->rip_gpa = walk(vm_tables(vcpu->vm), s.cr3, vcpu->regs->rsp + 8, &t) ? t.gpa : UINT64_MAX;
+}
+
 static uint64_t page_of(const struct guest_memory *m, const void *at)
 {
     return (uint64_t)((const uint8_t *)at - m->host) / PAGE_BYTES;
@@ -200,36 +216,32 @@ static bool may_write(const struct vm *vm, uint64_t page)
     return !vm->ownership || vm->memory.readable[page] == ACCESS_WRITE;
 }
 
-void gphook_finish(struct vcpu *vcpu, const struct gp_hook *hook, enum trap_kind kind,
-                   const struct exception_frame *frame, uint64_t tsc)
+void gphook_finish(struct vcpu *vcpu, const struct trap *trap, uint64_t tsc)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
     struct kvm_regs regs = *vcpu->regs;
-    struct kvm_sregs s;
-    struct translation t;
     uint64_t *saved_rip;
 
-    switch (kind) {
+    switch (trap->kind) {
     case TRAP_GUEST:
-        regs.rip = hook->handler;
+        regs.rip = trap->hook.handler;
         break;
     case TRAP_UD: /* #UD pushes no error code */
         regs.rsp += 8;
-        regs.rip = hook->ud;
+        regs.rip = trap->hook.ud;
         break;
     case TRAP_RDTSC:
-        vcpu_get_sregs(vcpu, &s);
-        saved_rip = walk(m, s.cr3, regs.rsp + 8, &t) ? guest_memory_at(m, t.gpa, 8) : NULL;
-        /* Else it executes the instruction once more: other vCPUs have changed its mapping, or have
-         * the page. */
-        if (saved_rip && *saved_rip == frame->rip && may_write(vcpu->vm, page_of(m, saved_rip))) {
-            *saved_rip = frame->rip + 2;
+        saved_rip = guest_memory_at(m, trap->rip_gpa, 8);
+        /* Else it executes the instruction once more: other vCPUs have the page. */
+        if (saved_rip && *saved_rip == trap->frame.rip &&
+            may_write(vcpu->vm, page_of(m, saved_rip))) {
+            *saved_rip = trap->frame.rip + 2;
             guest_memory_mark(m, saved_rip, sizeof *saved_rip);
         }
         regs.rax = (uint32_t)tsc;
         regs.rdx = tsc >> 32;
         regs.rsp += 8; /* the error code */
-        regs.rip = hook->iretq;
+        regs.rip = trap->hook.iretq;
         break;
     }
     vcpu_set_regs(vcpu, &regs);
@@ -254,7 +266,7 @@ static bool owns_alone(const struct vm *vm, uint64_t page)
 uint64_t gphook_user_frame_gpa(struct vcpu *vcpu)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
-    const struct guest_memory *all = vcpu->vm->whole ? &vcpu->vm->whole->memory : m;
+    const struct guest_memory *all = vm_tables(vcpu->vm);
     struct kvm_sregs s;
     struct translation t;
     uint64_t top;

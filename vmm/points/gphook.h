@@ -30,10 +30,6 @@ struct exception_frame {
  */
 bool gphook_prepare(struct vcpu *vcpu, struct gp_hook *hook, uint64_t *gate_gpa, uint8_t gate[16]);
 
-/* True when a HLT exit is really the hook; *frame is then what the CPU pushed. */
-bool gphook_hit(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu_exit *exit,
-                struct exception_frame *frame);
-
 /*
  * Code at CPL `cpl` executed a HLT byte, as far as this exit tells: at CPL0 it exits by itself, at
  * CPL3 by way of the hook. On true, *regs and *sregs are the state of that code, with RIP on the
@@ -50,11 +46,22 @@ enum trap_kind {
     TRAP_UD,    /* RDTSCP, which the CPU model lacks: the guest gets #UD, as on hardware */
     TRAP_GUEST, /* a #GP of the guest's own: its handler runs */
 };
-enum trap_kind gphook_classify(struct vcpu *vcpu, const struct exception_frame *frame);
 
+/* A #GP that came by the hook: all that is to be read of memory, where the vCPU comes to the exit.
+ * When its turn comes, other vCPUs may have the pages. */
+struct trap {
+    enum trap_kind kind;
+    struct exception_frame frame;
+    struct gp_hook hook; /* by which it came */
+    uint64_t rip_gpa;    /* of the frame's RIP; UINT64_MAX: it is not mapped */
+};
+
+/* Once for each exit, where the vCPU has come to it: a HLT that is the hook's becomes EXIT_TRAP,
+ * and *trap what it was. */
+void gphook_arrive(struct vcpu *vcpu, const struct gp_hook *hook, struct vcpu_exit *exit,
+                   struct trap *trap);
 /* Let the guest go on behind the trap; tsc is used by TRAP_RDTSC only. */
-void gphook_finish(struct vcpu *vcpu, const struct gp_hook *hook, enum trap_kind kind,
-                   const struct exception_frame *frame, uint64_t tsc);
+void gphook_finish(struct vcpu *vcpu, const struct trap *trap, uint64_t tsc);
 
 /* Where the CPU pushes the frame of an exception from CPL3 (TSS.RSP0), as a GPA; 0 if unknown, or
  * if the page is not, or not only, this vCPU's (mmu/ownership.h). */

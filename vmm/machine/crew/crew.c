@@ -114,6 +114,7 @@ static void serve(struct member *c)
         install_hook(m, c->cpu);
         if (code_watch_is_due(m, host_elapsed(m)))
             code_watch_look(m, &c->cpu->vcpu, host_elapsed(m));
+        crew_look_again(c->crew);
     }
     c->arrived = c->for_all = false;
 }

@@ -106,6 +106,9 @@ uint64_t crew_look_due(struct member *c, uint64_t now);
 uint64_t crew_kick_due(struct member *c, uint64_t now);
 /* It has come to an exit. */
 void crew_arrive(struct member *c, const struct vcpu_exit *exit);
+/* Behind a turn for which all stood: it may have made something else of what others stand at, as a
+ * jump to another kernel is ready then (kexec). */
+void crew_look_again(struct crew *crew);
 /* It was kicked: stop it at a forced point, something having waited for that since then, or only if
  * it waits itself. It has arrived then, or is to run on. The lock is not held meanwhile. */
 int crew_force(struct member *c, uint64_t since, bool only_waiting, struct err *e);

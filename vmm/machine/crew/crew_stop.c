@@ -84,6 +84,7 @@ void crew_arrive(struct member *c, const struct vcpu_exit *exit)
     c->runs = false;
     c->arrived = true;
     c->exit = *exit;
+    gphook_arrive(&c->cpu->vcpu, &m->hook, &c->exit, &c->cpu->trap);
     c->waits_ns = host_elapsed(m);
     c->for_all = uses_memory(c);
     if (exit->kind != EXIT_FAULT)
@@ -93,6 +94,15 @@ void crew_arrive(struct member *c, const struct vcpu_exit *exit)
     c->fault = (struct page_fault){(uint64_t)(at - m->vm.memory.host) / PAGE_BYTES, exit->size};
     c->root = views_root(&c->cpu->vcpu);
     crew_needs_token_again(c, c->waits_ns);
+}
+
+void crew_look_again(struct crew *crew)
+{
+    for (unsigned i = 0; i < crew->count; i++) {
+        struct member *c = &crew->member[i];
+        if (c->arrived)
+            c->for_all |= kernel_hook_exit(crew->machine, &c->cpu->vcpu, &c->exit);
+    }
 }
 
 static void try_later(struct member *c, bool only_waiting, uint64_t now)
