@@ -8,6 +8,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "devices/device.h"
 #include "mmu/digest.h"
 #include "recorder/live_state.h"
 #include "recorder/page_map.h"
@@ -501,10 +502,15 @@ int recorder_epoch(struct recorder *r, uint64_t now_ns, struct err *e)
 {
     if (!r)
         return 0;
-    if (now_ns - r->epoch_ns < EPOCH_NS && writer_pending(r->writer) < EPOCH_BYTES)
+    if (now_ns < r->epoch_ns + EPOCH_NS && writer_pending(r->writer) < EPOCH_BYTES)
         return 0;
     r->epoch_ns = now_ns;
     return writer_epoch(r->writer, e);
+}
+
+uint64_t recorder_epoch_due(const struct recorder *r)
+{
+    return r && writer_pending(r->writer) ? r->epoch_ns + EPOCH_NS : NEVER;
 }
 
 int recorder_end(struct recorder *r, struct vm *vm, enum end_reason reason, bool with_digest,

@@ -139,6 +139,8 @@ void recorded_dma_init(struct recorded_dma *d, const struct guest_memory *m, str
 
 /* Make everything so far durable against a kill, when it is time to. Call between two events. */
 int recorder_epoch(struct recorder *r, uint64_t now_ns, struct err *e);
+/* When that is at the latest, for who sleeps or stays in the guest; NEVER: all is durable. */
+uint64_t recorder_epoch_due(const struct recorder *r);
 /* Why the machine ended; with_digest: its state is at a sync point and can be compared. */
 int recorder_end(struct recorder *r, struct vm *vm, enum end_reason reason, bool with_digest,
                  struct err *e);

@@ -43,6 +43,22 @@ has_recorded() {
     done
 }
 
+@test "a recorder killed while its guest sleeps or hangs has all that was before" {
+    for what in 'how=1' 'how=2' 'how=1 --smp crew --cpus 2' 'how=2 --smp crew --cpus 2'; do
+        rm -f cut.ditto
+        # shellcheck disable=SC2086 # options
+        record --memory 32M --kernel "$BUILD/guests/standstill.elf" --append $what
+        wait_until 60 grep -q 'any more' cut.out
+        sleep 2
+        kill -KILL $pid
+        wait $pid || true
+        ditto 0 replay cut.ditto
+        [[ $output == *'nothing comes any more'* ]]
+        ditto 0 verify cut.ditto
+        [[ $output == *'identical up to where the recorder was killed'* ]]
+    done
+}
+
 @test "SIGTERM ends a run with a complete recording" {
     booted
     echo 'while :; do :; done' >busy

@@ -229,9 +229,10 @@ static void handle_trap(struct machine *m, struct machine_cpu *cpu)
 
 /* All CPUs have halted: sleep until a device has something to say. Guest time that passes here
  * costs a replay nothing. */
-static void wait_for_interrupt(struct machine *m)
+static int wait_for_interrupt(struct machine *m, struct err *e)
 {
     sigset_t block, old;
+    int rc = 0;
 
     console_flush(m->console);
     /* Kicks and the user's signals are let in by ppoll() only, so that none is lost between test
@@ -245,6 +246,10 @@ static void wait_for_interrupt(struct machine *m)
         uint64_t deadline = update_devices(m, now);
         if (schedule_next(m, now) || machine_stop_wanted(m))
             break;
+        rc = recorder_epoch(m->recorder, now, e);
+        if (rc < 0)
+            break;
+        deadline = earlier(deadline, recorder_epoch_due(m->recorder));
         struct timespec ts, *timeout = NULL;
         if (deadline != NEVER) {
             uint64_t left = deadline > now ? deadline - now : 0;
@@ -255,6 +260,7 @@ static void wait_for_interrupt(struct machine *m)
         ppoll(NULL, 0, timeout, &old);
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc;
 }
 
 void handle_sync(struct machine *m, struct machine_cpu *cpu, struct vcpu_exit *exit)
@@ -371,7 +377,8 @@ static int take_turns(struct machine *m, struct err *e)
         return 0;
     }
     if (!next) {
-        wait_for_interrupt(m);
+        if (wait_for_interrupt(m, e) < 0)
+            return -1;
         m->schedule.turn_ns = host_elapsed(m); /* sleep is no part of a turn */
         next = schedule_next(m, host_elapsed(m));
     }
@@ -404,7 +411,7 @@ static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
         code_watch_look(m, &m->cpu->vcpu, now);
     deliver(m, m->cpu);
     m->at_sync = false;
-    return recorder_epoch(m->recorder, now, e);
+    return 0;
 }
 
 uint64_t show_output(struct machine *m, uint64_t now, uint64_t wake)
@@ -437,7 +444,9 @@ static int run_once(struct machine *m, struct err *e)
     }
     if (m->at_sync || m->ended) /* forced just now: deliver first */
         return 0;
-    wake = show_output(m, now, wake);
+    if (recorder_epoch(m->recorder, now, e) < 0)
+        return -1;
+    wake = show_output(m, now, earlier(wake, recorder_epoch_due(m->recorder)));
     /* A guest may program its timers faster than we can exit; it still gets to run. */
     timer_arm(m, wake < now + LEAST_RUN_NS ? now + LEAST_RUN_NS : wake);
     if (run_to_entry(m, &exit, &entered, e) < 0)

@@ -168,6 +168,7 @@ static void look_around(struct crew *crew)
         else if (can_go_on(c))
             pthread_cond_signal(&c->may_go_on);
     }
+    wake = earlier(wake, recorder_epoch_due(m->recorder));
     if (wake < crew->sleeps_until || m->ended)
         crew_ring(crew);
 }
@@ -327,7 +328,7 @@ static void watch(struct crew *crew, const sigset_t *signals)
         if (m->ended && now - crew->ended_ns > END_LIMIT_NS)
             crew->given_up = true;
         wake = earlier(wake, supervise(crew, now));
-        wake = show_output(m, now, wake);
+        wake = show_output(m, now, earlier(wake, recorder_epoch_due(m->recorder)));
         if (m->ended || crew->failed)
             wake = earlier(wake, now + END_LOOK_NS);
         crew->sleeps_until = wake;
