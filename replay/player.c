@@ -301,7 +301,8 @@ static int apply_events(struct player *p, struct err *e)
             return 0;
         const bool forced = p->next.kind == EVENT_FORCED;
         int rc = player_apply(p, &p->next, e);
-        if (rc < 0 || p->status == PLAYER_BREAK) /* on the way to a forced point */
+        /* On the way to a forced point, which is gone on with. */
+        if (rc < 0 || p->status == PLAYER_BREAK || p->status == PLAYER_STOPPED)
             return rc;
         player_consume(p);
         if (forced && p->status == PLAYER_RUNNING && breakpoints_hit(&p->stops))

@@ -50,7 +50,7 @@ static int conclude(struct player *p, const struct step *step, struct vcpu_exit 
 
     *again = false;
     if (step->kind == STEP_KICK) {
-        *again = !p->interrupted;
+        *again = !(p->changed && p->interrupted); /* what was recorded comes to its end */
         p->interrupted = false;
         return 0;
     }

@@ -144,10 +144,8 @@ void timeline_close(struct timeline *t)
 
 void timeline_interrupt(struct timeline *t)
 {
-    t->interrupted = true;
-    /* A replay comes to its next exit soon; what was changed may loop for ever. */
-    if (t->changed)
-        player_interrupt(t->player);
+    t->interrupted = true; /* first: run_piece() */
+    player_interrupt(t->player);
 }
 
 /* ---- checkpoints ---- */
@@ -248,11 +246,9 @@ struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err 
     return c;
 }
 
-int timeline_restore(struct timeline *t, struct checkpoint *c, struct err *e)
+static int bring(struct timeline *t, struct checkpoint *c, struct err *e)
 {
     /* An instruction that is half done writes its result before memory is restored. */
-    if (t->here == c && t->steps == 0 && !t->changed)
-        return 0;
     if (player_finish_exit(t->player, e) < 0 ||
         page_history_restore(&t->history, &c->moment, e) < 0 ||
         player_restore(t->player, &c->mark, e) < 0)
@@ -264,6 +260,20 @@ int timeline_restore(struct timeline *t, struct checkpoint *c, struct err *e)
     t->at_ns = c->at_ns;
     t->ran_ns = host_now_ns();
     return 0;
+}
+
+int timeline_restore(struct timeline *t, struct checkpoint *c, struct err *e)
+{
+    struct err ignored;
+
+    if (t->here == c && t->steps == 0 && !t->changed)
+        return 0;
+    if (bring(t, c, e) == 0)
+        return 0;
+    /* A snapshot may hold what no CPU can be. Be where that is known again. */
+    t->steps = STEPS_UNKNOWN;
+    (void)bring(t, t->here, &ignored);
+    return -1;
 }
 
 /* The snapshot as a checkpoint, the next one behind `before`. */
@@ -278,6 +288,13 @@ static int enter_snapshot(struct timeline *t, const struct snapshot_entry *entry
     if (snapshot_read(r, entry, t->player->vm.memory.size / PAGE_BYTES, &c->snapshot, e) < 0) {
         free(c);
         return -1;
+    }
+    if (c->snapshot.mark.cpu_count != t->player->cpu_count) {
+        free_checkpoint(c);
+        return err_set(e, STATUS_BAD_RECORDING,
+                       "%s is damaged: its snapshot '%s' is of another "
+                       "machine",
+                       recording_path(r), entry->name);
     }
     bytes_free(&c->snapshot.live);
     c->moment.image = &c->snapshot;
@@ -378,6 +395,7 @@ static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *with
 
     *arrived = false;
     t->steps = STEPS_UNKNOWN;
+    p->interrupted = false; /* of an earlier run; of this one t->interrupted knows, too */
     if (!within)
         return player_run(p, until, e);
     b = within->repeating ? landmark_breakpoint_within(&within->here, conditions)
@@ -580,28 +598,39 @@ enum timeline_stop timeline_steps(struct timeline *t, uint64_t n, struct err *e)
     return TIMELINE_THERE;
 }
 
-/* The end is where the last sync point is: nothing can go on from behind it. */
-static enum timeline_stop stay_at_end(struct timeline *t, struct err *e)
+/*
+ * At the end nothing can go on from behind the last sync point; and where a run was interrupted
+ * between two of them is nowhere in particular. Be at the last place before that can be told.
+ */
+static enum timeline_stop stay_at_sync(struct timeline *t, enum timeline_stop stop, struct err *e)
 {
     const uint64_t last = t->player->ordinal;
+    enum timeline_stop way = TIMELINE_THERE;
     struct timeline_stops stops;
 
     t->steps = STEPS_UNKNOWN; /* a step at the last sync point itself has read what is behind it */
     if (timeline_restore(t, t->here, e) < 0 || timeline_detach(t, &stops, e) < 0)
         return TIMELINE_FAILED;
-    enum timeline_stop stop = timeline_run(t, last, e);
+    if (t->here->mark.ordinal < last)
+        way = timeline_run(t, last, e);
     timeline_attach(t, &stops);
-    if (stop != TIMELINE_THERE)
-        return stop;
-    return t->steps == 0 || timeline_mark(t, STEPS_UNKNOWN, e) ? TIMELINE_END : TIMELINE_FAILED;
+    if (way == TIMELINE_INTERRUPTED) { /* once more */
+        t->interrupted = false;
+        t->steps = STEPS_UNKNOWN;
+        return timeline_restore(t, t->here, e) < 0 ? TIMELINE_FAILED : way;
+    }
+    if (way != TIMELINE_THERE)
+        return way;
+    return t->steps == 0 || timeline_mark(t, STEPS_UNKNOWN, e) ? stop : TIMELINE_FAILED;
 }
 
 /* After running: make the place one that can be told. */
 static enum timeline_stop settle(struct timeline *t, enum timeline_stop stop, struct err *e)
 {
     t->interrupted = false;
-    if (stop == TIMELINE_END)
-        return stay_at_end(t, e);
+    if (stop == TIMELINE_END ||
+        (stop == TIMELINE_INTERRUPTED && t->steps == STEPS_UNKNOWN && !t->player->at_sync))
+        return stay_at_sync(t, stop, e);
     if (stop == TIMELINE_DIVERGED) {
         divergence_report(t->player, stderr);
         t->steps = STEPS_UNKNOWN;
@@ -634,6 +663,9 @@ enum timeline_stop timeline_continue(struct timeline *t, struct err *e)
 
     if (t->changed)
         return timeline_go_changed(t, false, e);
+    /* An interrupt never leads to before where one stood. */
+    if (t->steps && t->steps != STEPS_UNKNOWN && !timeline_mark(t, t->steps, e))
+        return TIMELINE_FAILED;
     vcpu_get_sregs(&p->cpu->vcpu, &sregs);
     if (breakpoints_look(&p->stops, p->cpu->vcpu.regs, &sregs))
         stop = timeline_step_watching(t, 1, &done, e);

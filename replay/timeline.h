@@ -104,8 +104,8 @@ enum timeline_stop timeline_undo(struct timeline *t, struct err *e);
  * timeline's. */
 struct checkpoint *timeline_checkpoint(struct timeline *t, struct err *e);
 
-/* Async-signal-safe, from any thread; one that plays what was changed needs a signal besides, if it
- * is in the guest: nothing else may ever bring it out. */
+/* Async-signal-safe, from any thread; one that is in the guest needs a signal besides: nothing else
+ * may ever bring it out. */
 void timeline_interrupt(struct timeline *t);
 
 /* ---- inside: timeline.c, timeline_back.c and what_if.c ---- */

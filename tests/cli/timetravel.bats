@@ -29,6 +29,7 @@ travel() {
 # serve ARGUMENT...: replays a recording under gdb; its address is in $address.
 serve() {
     command -v gdb >/dev/null || skip "gdb is not installed"
+    rm -f serve.err # of one before
     bounded 280 "$DITTO" replay --gdb=unix:"$PWD/socket" "$@" 2>serve.err </dev/null 3>&- &
     await_gdb_server
 }
@@ -157,6 +158,35 @@ debug() {
     [ "$(sed -n 's/^\$[12] = //p' <<<"$output" | sort -u | wc -l)" = 1 ]
     [[ $output == *'No more reverse-execution history'* ]]
     [[ $output != *diverged* ]]
+}
+
+# With one input changed the guest hangs with interrupts off: no sync point ever comes.
+@test "a replay that comes to nothing any more is interrupted by gdb, and ended by a signal" {
+    local seed at
+    ditto 0 run --memory 32M -o c.ditto --kernel "$BUILD/guests/standstill.elf"
+    for seed in $(seq 40); do
+        "$BUILD/tools/flip_input" c.ditto flipped.ditto "$seed" >flip
+        ! grep -q '^[1-3]:' flip && grep -q 'in 0x64' flip && break
+    done
+    cat flip
+    at=$(($(cut -d: -f1 flip) - 1))
+    symbols=$BUILD/guests/standstill.elf
+    # With a breakpoint of a user's, the replay runs in another way.
+    for breakpoint in 'break *0x1' 'monitor when'; do
+        serve flipped.ditto
+        debug "$breakpoint" 'shell (sleep 2; kill -INT $PPID) >/dev/null 2>&1 &' continue 'monitor when' \
+            reverse-stepi stepi 'monitor when' kill
+        [ "$status" = 0 ]
+        wait "$server"
+        [[ $output == *'received signal SIGINT'* ]]
+        [ "$(grep -c "^sync point $at, rip" <<<"$output")" = 2 ]
+    done
+    rm -f serve.err
+    "$DITTO" replay --gdb=unix:"$PWD/socket" flipped.ditto 2>serve.err </dev/null 3>&- &
+    await_gdb_server
+    debug "shell (sleep 2; kill -TERM $server) >/dev/null 2>&1 &" continue
+    wait "$server" || true
+    rm flipped.ditto
 }
 
 @test "watched memory in Linux stops behind each change, and before it on the way back" {

@@ -17,6 +17,7 @@
 #include "recording/writer.h"
 #include "replay/live/shadow.h"
 #include "replay/player.h"
+#include "replay/timeline.h"
 #include "tests/tools/tool_host.h"
 
 #define COPY "hostile.ditto"
@@ -26,6 +27,8 @@
 
 static struct player player;
 static struct shadow devices;
+static struct timeline timeline;
+static struct snapshot snapshot;  /* the recording's first */
 static struct bytes file, record; /* the whole recording; its first snapshot, without the length */
 static size_t name_bytes;         /* of the record, which stay */
 
@@ -41,7 +44,10 @@ static _Noreturn void die(const char *what)
 static void on_alarm(int signal)
 {
     (void)signal;
-    player_interrupt(&player);
+    if (timeline.player)
+        timeline_interrupt(&timeline);
+    else
+        player_interrupt(&player);
 }
 
 static void set_alarm(long us)
@@ -51,25 +57,48 @@ static void set_alarm(long us)
     setitimer(ITIMER_REAL, &timer, NULL);
 }
 
+static void encode(const struct snapshot *s)
+{
+    struct bytes with_length = {0};
+
+    snapshot_encode(&with_length, s);
+    struct cursor c = cursor_of(with_length.data, with_length.len);
+    const uint64_t len = cursor_varint(&c);
+    bytes_clear(&record);
+    bytes_put(&record, c.p, len);
+    bytes_free(&with_length);
+}
+
+/* What is sound and yet of no such machine: a CPU more, or what no CPU can be in. */
+static void make_impossible(int round)
+{
+    struct snapshot *s = malloc(sizeof *s);
+
+    if (!s)
+        die("out of memory");
+    *s = snapshot;
+    if (round == 0) {
+        s->mark.cpu_count = 2;
+        s->mark.cpus[1] = s->mark.cpus[0];
+    } else {
+        s->mark.cpus[0].state.sregs.cr4 |= 1ull << 63;
+    }
+    encode(s);
+    free(s);
+}
+
 static void load(const char *path)
 {
     struct snapshot_list list;
-    struct snapshot s;
     struct err e = {0};
     struct recording *r = recording_open(path, &e);
 
     if (!r || snapshot_list_load(&list, r, &e) < 0)
         die(e.text);
-    if (!list.count || snapshot_read(r, list.at, UINT32_MAX, &s, &e) < 0)
+    if (!list.count || snapshot_read(r, list.at, UINT32_MAX, &snapshot, &e) < 0)
         die("it has no snapshot");
-    struct bytes with_length = {0};
-    snapshot_encode(&with_length, &s);
-    struct cursor c = cursor_of(with_length.data, with_length.len);
-    const uint64_t len = cursor_varint(&c);
-    bytes_put(&record, c.p, len);
-    name_bytes = 1 + strlen(s.name);
-    bytes_free(&with_length);
-    snapshot_free(&s);
+    name_bytes = 1 + strlen(snapshot.name);
+    encode(&snapshot);
     snapshot_list_free(&list);
     recording_close(r);
     if (file_read(path, 1u << 30, &file.data, &file.len, &e) < 0)
@@ -77,7 +106,7 @@ static void load(const char *path)
 }
 
 /* The recording with one more snapshot, in which some bits are others. */
-static void write_copy(void)
+static void write_copy(unsigned flips)
 {
     struct err e = {0};
     struct end_record end;
@@ -90,7 +119,7 @@ static void write_copy(void)
     const size_t body = out.len;
     bytes_put(&out, record.data, record.len);
     out.data[body + 1] = 'X'; /* another name */
-    for (unsigned flips = 1 + (unsigned)rand() % 4; flips; flips--)
+    for (; flips; flips--)
         out.data[body + name_bytes + (size_t)rand() % (record.len - name_bytes)] ^=
             (uint8_t)(1u << rand() % 8);
     struct recording_writer *w = writer_reopen(COPY, &end, &e);
@@ -136,6 +165,29 @@ static enum outcome play(struct recording *r, bool with_devices)
     return outcome;
 }
 
+/* Going to and fro in time there must not crash, whatever it comes to. */
+static void travel(struct recording *r)
+{
+    struct snapshot_list list;
+    struct err e = {0};
+
+    if (snapshot_list_load(&list, r, &e) < 0)
+        return;
+    const uint64_t ordinal = list.at[list.count - 1].ordinal;
+    snapshot_list_free(&list);
+    if (player_open(&player, r, NULL, &e) < 0 ||
+        timeline_open(&timeline, &player, 16u << 20, &e) < 0)
+        die(e.text);
+    set_alarm(US_MAX);
+    (void)timeline_seek(&timeline, ordinal, &e);
+    (void)timeline_step(&timeline, &e);
+    (void)timeline_continue(&timeline, &e);
+    (void)timeline_reverse_step(&timeline, &e);
+    set_alarm(0);
+    timeline_close(&timeline);
+    player_close(&player);
+}
+
 int main(int argc, char **argv)
 {
     unsigned count[OUTCOMES] = {0};
@@ -151,11 +203,19 @@ int main(int argc, char **argv)
     load(argv[1]);
     srand(1);
     for (int round = 0; round < atoi(argv[2]); round++) {
-        write_copy();
+        const bool impossible = round < 2;
+        if (impossible)
+            make_impossible(round);
+        else if (round == 2)
+            encode(&snapshot);
+        write_copy(impossible ? 0 : 1 + (unsigned)rand() % 4);
         struct recording *r = recording_open(COPY, &e);
         if (!r)
             die(e.text);
-        count[play(r, round % 2)]++;
+        if (impossible || round % 3 == 2)
+            travel(r);
+        else
+            count[play(r, round % 2)]++;
         recording_close(r);
     }
     unlink(COPY);
