@@ -112,19 +112,30 @@ static void *lock_when_there(void *path)
     return NULL;
 }
 
-static int hold_lock(const char *path, struct err *e)
+/* 1: the lock is ours until this process ends; 0: another dittovm has it; -1: there is no file. */
+static int take_lock(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (fd < 0)
+        return -1;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return 1;
+    close(fd);
+    return 0;
+}
+
+static int hold_lock(const char *path, struct err *e)
+{
+    const int taken = take_lock(path);
     pthread_t thread;
     sigset_t all, old;
 
-    if (fd >= 0) {
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-            return 0;
-        close(fd);
+    if (taken > 0)
+        return 0;
+    if (taken == 0)
         return err_set(e, STATUS_ERROR, "%s is being written by another recorder; give another -o",
                        path);
-    }
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int error = pthread_create(&thread, NULL, lock_when_there, (void *)(uintptr_t)path);
@@ -133,17 +144,6 @@ static int hold_lock(const char *path, struct err *e)
         return err_set(e, STATUS_ERROR, "cannot start a thread: %s", strerror(error));
     pthread_detach(thread);
     return 0;
-}
-
-/* False: another dittovm has it. */
-static bool take_lock(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-
-    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-        return true; /* what cannot be opened is said inside */
-    close(fd);
-    return false;
 }
 
 static int run_emulated(const struct invocation *inv, const struct host_needs *needs, struct err *e)
@@ -175,7 +175,7 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
         return -1;
     if (needs->in_progress)
         setenv(RECORDING_IN_PROGRESS_VARIABLE, "1", 1);
-    if (needs->added_to && !take_lock(needs->added_to))
+    if (needs->added_to && take_lock(needs->added_to) == 0)
         setenv(RECORDING_TAKEN_VARIABLE, "1", 1);
     if (needs->recording && hold_lock(needs->recording, e) < 0) {
         gdb_listener_close(&listener);

@@ -292,9 +292,8 @@ static int enter_snapshot(struct timeline *t, const struct snapshot_entry *entry
     if (c->snapshot.mark.cpu_count != t->player->cpu_count) {
         free_checkpoint(c);
         return err_set(e, STATUS_BAD_RECORDING,
-                       "%s is damaged: its snapshot '%s' is of another "
-                       "machine",
-                       recording_path(r), entry->name);
+                       "%s is damaged: its snapshot '%s' is of another machine", recording_path(r),
+                       entry->name);
     }
     bytes_free(&c->snapshot.live);
     c->moment.image = &c->snapshot;
