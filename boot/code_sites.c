@@ -68,31 +68,33 @@ bool code_starts_at(const uint8_t *code, size_t len, size_t at)
     return is_instruction_start(&decoder, code, len, at);
 }
 
+static bool is_rex(uint8_t byte)
+{
+    return (byte & 0xf0) == REX;
+}
+
 /* Prefixes that change nothing in these instructions; LOCK makes them raise #UD, or accesses of CR0
  * to those of CR8. */
-static bool is_legacy_prefix(uint8_t byte)
+static bool is_prefix(uint8_t byte)
 {
     static const uint8_t prefixes[] = {0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf2, 0xf3};
 
-    return memchr(prefixes, byte, sizeof prefixes) != NULL;
-}
-
-static bool is_prefix(uint8_t byte)
-{
-    return is_legacy_prefix(byte) || (byte & 0xf0) == REX;
+    return memchr(prefixes, byte, sizeof prefixes) || is_rex(byte);
 }
 
 /* What the bytes at `code` may be, if an instruction starts there; its length, or 0. *rex: its REX
- * prefix, or 0. */
+ * prefix, or 0: one that does not stand last has no effect (SDM 2, 2.2.1). */
 static uint8_t candidate(const uint8_t *code, size_t len, enum code_site_kind *kind, uint8_t *rex)
 {
     size_t at = 0;
 
-    while (at < len && is_legacy_prefix(code[at]))
+    if (len > CODE_SITE_BYTES) /* a longer instruction raises #GP */
+        len = CODE_SITE_BYTES;
+    while (at < len && is_prefix(code[at]))
         at++;
-    *rex = at < len && (code[at] & 0xf0) == REX ? code[at++] : 0;
+    *rex = at && is_rex(code[at - 1]) ? code[at - 1] : 0;
     const uint8_t *op = code + at;
-    if (len < at + 2 || at + 3 > CODE_SITE_BYTES || op[0] != 0x0f)
+    if (len < at + 2 || op[0] != 0x0f)
         return 0;
     if (op[1] == 0x31) {
         *kind = SITE_RDTSC;
@@ -112,18 +114,20 @@ static uint8_t candidate(const uint8_t *code, size_t len, enum code_site_kind *k
 
 /* The instruction with the opcode at `opcode`, with whatever prefixes it has. */
 static bool find_site(const ZydisDecoder *decoder, const uint8_t *code, size_t len, size_t opcode,
-                      struct code_site *site)
+                      struct code_site *site, unsigned *effort)
 {
     uint8_t rex;
 
     for (size_t at = opcode;; at--) {
         const uint8_t site_len = candidate(code + at, len - at, &site->kind, &rex);
-        if (site_len && is_instruction_start(decoder, code, len, at)) {
+        if (!site_len || !*effort || !--*effort)
+            return false;
+        if (is_instruction_start(decoder, code, len, at)) {
             site->offset = at;
             site->len = site_len;
             return true;
         }
-        if (!at || opcode - at + 3 >= CODE_SITE_BYTES || !is_prefix(code[at - 1]))
+        if (!at || !is_prefix(code[at - 1]))
             return false;
     }
 }
@@ -134,15 +138,10 @@ size_t code_sites_find(const uint8_t *code, size_t len, uint64_t va, struct code
     const ZydisDecoder decoder = new_decoder();
     size_t count = 0;
 
-    for (size_t i = 0; i + 2 <= len && count < max; i++) {
+    for (size_t i = 0; i + 2 <= len && count < max && *effort; i++) {
         struct code_site site = {.va = va};
-        uint8_t rex;
 
-        if (code[i] != 0x0f || !candidate(code + i, len - i, &site.kind, &rex))
-            continue;
-        if (!*effort || !--*effort)
-            break;
-        if (!find_site(&decoder, code, len, i, &site))
+        if (code[i] != 0x0f || !find_site(&decoder, code, len, i, &site, effort))
             continue;
         site.va += site.offset;
         out[count++] = site;

@@ -34,8 +34,8 @@ struct code_site {
  * ahead of it: x86 decoding synchronises itself within a few instructions. Writes at most max sites
  * in order of address and returns how many were written; a return of max means there may be more.
  *
- * *effort: how many candidates may still be looked at; it is 0 when the search was given up. Real
- * kernels have a few hundred: CODE_SITE_EFFORT bounds the work on made-up ones to some 10 s.
+ * *effort: how many places may still be tried as the start of one; it is 0 when the search was given
+ * up. Real kernels have a few hundred: CODE_SITE_EFFORT bounds the work on made-up ones to some 10 s.
  */
 #define CODE_SITE_EFFORT 65536u
 size_t code_sites_find(const uint8_t *code, size_t len, uint64_t va, struct code_site *out,

@@ -126,9 +126,14 @@ static const struct {
     size_t len;
     enum code_site_kind kind;
 } encodings[] = {
-    {"\x2e\x0f\x31", "\xe5\xe1\x90", 3, SITE_RDTSC},             /* cs rdtsc */
-    {"\x66\x48\x0f\x31", "\xe5\xe1\x90\x90", 4, SITE_RDTSC},     /* data16 rex.W rdtsc */
-    {"\xf3\x0f\x31", "\xe5\xe1\x90", 3, SITE_RDTSC},             /* rep rdtsc */
+    {"\x2e\x0f\x31", "\xe5\xe1\x90", 3, SITE_RDTSC},         /* cs rdtsc */
+    {"\x66\x48\x0f\x31", "\xe5\xe1\x90\x90", 4, SITE_RDTSC}, /* data16 rex.W rdtsc */
+    {"\xf3\x0f\x31", "\xe5\xe1\x90", 3, SITE_RDTSC},         /* rep rdtsc */
+    {"\x48\x66\x0f\x31", "\xe5\xe1\x90\x90", 4, SITE_RDTSC}, /* REX that does not stand last */
+    {"\x48\x48\x0f\x31", "\xe5\xe1\x90\x90", 4, SITE_RDTSC}, /* two of them */
+    {"\x44\x66\x0f\x20\xe1", "\x41\xe7\xe3\x90\x90", 5, SITE_CR4_READ}, /* REX.R is void */
+    {"\x2e\x2e\x2e\x2e\x2e\x2e\x2e\x2e\x2e\x2e\x2e\x2e\x2e\x0f\x31",
+     "\xe5\xe1\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90", 15, SITE_RDTSC},
     {"\x66\x0f\x20\xe1", "\x41\xe7\xe3\x90", 4, SITE_CR4_READ},  /* data16 mov %cr4,%rcx */
     {"\x0f\x22\x67", "\x47\xe7\xe2", 3, SITE_CR4_WRITE},         /* mod is 1, not 3 */
     {"\x0f\x22\xe7", "\x47\xe7\xe2", 3, SITE_CR4_WRITE},         /* mov %rdi,%cr4 */
@@ -147,14 +152,12 @@ static void finds_and_replaces_every_encoding(void **state)
     for (size_t i = 0; i < sizeof encodings / sizeof *encodings; i++) {
         const size_t len = encodings[i].len;
         fill_text(text, sizeof text);
-        memcpy(text + 512, "\x66\x90\x66\x90", 4); /* in place of push; mov */
-        memcpy(text + 512 + 4 - len, encodings[i].code, len);
-        if (len == 3)
-            text[512] = 0x90;
+        memset(text + 512, 0x90, 16); /* in place of the whole pattern */
+        memcpy(text + 528 - len, encodings[i].code, len);
         assert_int_equal(find(text, sizeof text, TEXT_VA, sites, 8), 1);
         assert_int_equal(sites[0].kind, encodings[i].kind);
         assert_int_equal(sites[0].len, len);
-        assert_int_equal(sites[0].offset, 512 + 4 - len);
+        assert_int_equal(sites[0].offset, 528 - len);
         assert_int_equal(code_site_patch(&sites[0], text + sites[0].offset, patch), len);
         assert_memory_equal(patch, encodings[i].patch, len);
         /* Where the code has changed since, nothing is replaced. */
@@ -186,6 +189,10 @@ static void gives_up_on_too_many_candidates(void **state)
     effort = 1000;
     assert_int_equal(code_sites_find(text, sizeof mov * 100, TEXT_VA, &site, 1, &effort), 0);
     assert_int_equal(effort, 800);
+    for (size_t i = 0; i < len; i += sizeof mov) /* each may begin at three places */
+        text[i + 3] = text[i + 4] = 0x66;
+    assert_int_equal(code_sites_find(text, sizeof mov * 100, TEXT_VA, &site, 1, &effort), 0);
+    assert_int_equal(effort, 500);
     free(text);
 }
 
