@@ -56,6 +56,14 @@ but_for_the_cpu() {
     ditto 0 verify late.ditto
 }
 
+@test "more that looks like RDTSC than is looked at at once" {
+    ditto 0 run --memory 32M -o bait.ditto --kernel "$BUILD/guests/late-code.elf" --append bait=1
+    [[ $stderr == *'so much in the kernel'*' looks like RDTSC that not all of it was looked at in time'* ]]
+    [[ $stderr == *'RDTSC in kernel code at 0xffffffffc0006000 was found only after'* ]]
+    ditto 0 verify bait.ditto
+    rm bait.ditto
+}
+
 @test "a forced point before which more was written than is compared" {
     ditto 0 run --memory 160M -o many.ditto --kernel "$BUILD/guests/nested-loop.elf" --slow 200 --append 'pages=2 ticks=2'
     [[ $stderr == *'the replay may diverge: so much memory was written before a forced point'* ]]

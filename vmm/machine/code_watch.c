@@ -20,10 +20,9 @@
 /* A page that is known is looked at again at each so many looks. */
 #define ROUNDS 64u
 /* Decoding gets in step with the code within so many bytes before a page. */
-#define LEAD_BYTES  512u
-#define SITES_MAX   64u    /* found at once */
-#define EFFORT      16384u /* in one look at all pages (boot/code_sites.h) */
-#define DOUBTS_SAID 8u     /* later ones would say the same */
+#define LEAD_BYTES 512u
+#define SITES_MAX  64u   /* found at once */
+#define EFFORT     4096u /* in one look at all pages (boot/code_sites.h) */
 
 struct known_page {
     uint32_t frame;  /* GPA / PAGE_BYTES */
@@ -32,7 +31,7 @@ struct known_page {
 
 struct code_watch {
     uint64_t due_ns;
-    unsigned looks, said;
+    unsigned looks;
     unsigned effort;               /* that is left of this look's */
     struct known_page page[PAGES]; /* of TOP on */
 };
@@ -54,9 +53,8 @@ bool code_watch_is_due(const struct machine *m, uint64_t now)
 
 static void say(struct machine *m, const char *what, uint64_t va)
 {
-    if (m->code_watch->said++ < DOUBTS_SAID)
-        machine_doubt(m, "%s at %#llx was found only after it may have run", what,
-                      (unsigned long long)va);
+    machine_doubt(m, "%s at %#llx was found only after it may have run", what,
+                  (unsigned long long)va);
 }
 
 /* The page at va, of which what it holds is not known. False: not all of it was looked at. */
@@ -110,9 +108,9 @@ static void look_at(struct machine *m, uint64_t cr3, uint64_t va, uint64_t gpa)
     const uint32_t digest = (uint32_t)XXH3_64bits(bytes, PAGE_BYTES) | 1;
     if (known->digest == digest && known->frame == frame)
         return;
-    if (!w->effort || !look_at_page(m, cr3, va))
-        return; /* the next look goes on here */
-    *known = (struct known_page){frame, (uint32_t)XXH3_64bits(bytes, PAGE_BYTES) | 1};
+    *known = (struct known_page){frame, 0}; /* the next look goes on here */
+    if (w->effort && look_at_page(m, cr3, va))
+        known->digest = (uint32_t)XXH3_64bits(bytes, PAGE_BYTES) | 1;
 }
 
 static const uint64_t *table_at(const struct guest_memory *m, uint64_t entry)
@@ -180,4 +178,7 @@ void code_watch_look(struct machine *m, struct vcpu *vcpu, uint64_t now)
             look_at_2m(m, sregs.cr3, TOP + ((i - 510ull) * 512 + k) * (PAGE_BYTES * 512ull),
                        middle[k]);
     }
+    if (!w->effort)
+        machine_doubt(m, "so much in the kernel's code looks like RDTSC that not all of it was "
+                         "looked at in time");
 }

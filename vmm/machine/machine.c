@@ -325,11 +325,24 @@ int machine_create_from(struct machine *m, const struct machine_config *config,
     return 0;
 }
 
+/* Whether doubts of this kind have been said often enough: later ones would say the same. */
+static bool is_said(struct machine *m, const char *kind)
+{
+    struct doubts_said *said = m->doubts;
+
+    for (; said->kind && said->kind != kind; said++)
+        assert(said + 1 < m->doubts + DOUBT_KINDS);
+    said->kind = kind;
+    return said->times++ >= DOUBTS_SAID;
+}
+
 void machine_doubt(struct machine *m, const char *format, ...)
 {
     char text[DOUBT_MAX + 1];
     va_list arguments;
 
+    if (is_said(m, format))
+        return;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);

@@ -86,6 +86,13 @@ struct schedule {
 struct crew;
 struct code_watch;
 
+/* How often a doubt was said, by its format. */
+#define DOUBT_KINDS 16u
+struct doubts_said {
+    const char *kind; /* NULL: free */
+    uint64_t times;
+};
+
 struct machine {
     struct machine_config config;
     struct vm vm;
@@ -105,6 +112,7 @@ struct machine {
     bool kexec_began;              /* at some time: its first kernel is not what runs */
     struct code_watch *code_watch; /* of one that is recorded */
     bool forced_inexactly;         /* its recording has a landmark that is not exact */
+    struct doubts_said doubts[DOUBT_KINDS];
     struct clock_host clock_host;
     struct console *console;
 
@@ -171,7 +179,10 @@ void machine_destroy(struct machine *m);
 /* To be called with the landmark of each forced point: one by which the point may not be found is
  * a doubt. */
 void machine_forced(struct machine *m, const struct landmark *l);
-/* Something cannot be made exact from here on: said on stderr, and marked in the recording. */
+/* Something cannot be made exact from here on: said on stderr, and marked in the recording. A guest
+ * can bring it about again and again: only the first DOUBTS_SAID of one `format`, a literal, are
+ * said. */
+#define DOUBTS_SAID 8u
 __attribute__((format(printf, 2, 3))) void machine_doubt(struct machine *m, const char *format,
                                                          ...);
 
