@@ -48,6 +48,7 @@ static json_t *collect(const struct recording *r)
                                   (json_int_t)recording_stored_bytes(r, BLOCK_CHUNKS, 0)));
     json_object_set_new(j, "bytes", sizes);
     json_object_set_new(j, "file_bytes", json_integer((json_int_t)recording_file_size(r)));
+    json_object_set_new(j, "format", json_integer(recording_version(r)));
     json_object_set_new(j, "complete", json_boolean(recording_complete(r)));
     json_object_set_new(j, "in_progress", json_boolean(recording_in_progress(r)));
     const struct end_record *end = recording_end(r);
@@ -91,7 +92,9 @@ static void show(json_t *j, const char *path)
     if (when && gmtime_r(&when, &tm))
         strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S UTC", &tm);
     text_print(stdout, "%s\n", path);
-    text_print(stdout, "  recorded      %s by %s\n", date, text_of(j, NULL, "recorder"));
+    text_print(stdout, "  recorded      %s by %s, format %lld\n", date,
+               text_of(j, NULL, "recorder"),
+               (long long)json_integer_value(json_object_get(j, "format")));
     text_print(stdout, "  machine       %lld CPU %s%s, %lld MiB, clock %s",
                (long long)json_integer_value(json_object_get(machine, "cpus")),
                text_of(j, "machine", "cpu"),

@@ -17,6 +17,7 @@ struct recording {
     char *path;
     int fd;
     uint64_t size; /* of the file, when it was opened */
+    uint32_t version;
     bool complete, in_progress;
     struct end_record end;
     char *meta;

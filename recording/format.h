@@ -98,6 +98,8 @@
 #define RECORDING_MAGIC   "DITTOREC"
 #define RECORDING_VERSION 18u
 #define RECORDING_OLDEST  12u
+/* The first with what a reader can do nothing about (18 above). */
+#define RECORDING_TRAPS_ON_ARRIVAL 18u
 
 #define FILE_HEADER_BYTES  32u
 #define BLOCK_HEADER_BYTES 24u

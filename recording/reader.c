@@ -141,6 +141,7 @@ static int check_file_header(struct recording *r, struct err *e)
                        r->path, version, RECORDING_OLDEST, RECORDING_VERSION);
     if (!file_header_valid(header))
         return recording_damaged(r, 0, "file header", e);
+    r->version = version;
     return 0;
 }
 
@@ -225,6 +226,11 @@ const char *recording_path(const struct recording *r)
 uint64_t recording_file_size(const struct recording *r)
 {
     return r->size;
+}
+
+uint32_t recording_version(const struct recording *r)
+{
+    return r->version;
 }
 
 bool recording_in_progress(const struct recording *r)

@@ -29,6 +29,8 @@ struct recording *recording_open(const char *path, struct err *e);
 void recording_close(struct recording *r);
 
 const char *recording_path(const struct recording *r);
+/* Its format's version (recording/format.h). */
+uint32_t recording_version(const struct recording *r);
 /* Bytes of the whole file. */
 uint64_t recording_file_size(const struct recording *r);
 

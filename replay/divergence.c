@@ -262,6 +262,18 @@ static void show_cpu(const struct player *p, FILE *out)
                 here, p->mxcsr_mask);
 }
 
+/* What older recorders got wrong, and this replay does not repeat (recording/format.h). */
+static void show_version(const struct player *p, FILE *out)
+{
+    const uint32_t version = recording_version(p->recording);
+
+    if (p->parallel && version < RECORDING_TRAPS_ON_ARRIVAL)
+        fprintf(out,
+                "  its format is %u: before %u, RDTSC in a program could be taken for a fault of "
+                "the program's where vCPUs run at the same time; record again\n",
+                version, RECORDING_TRAPS_ON_ARRIVAL);
+}
+
 void divergence_report(const struct player *p, FILE *out)
 {
     const struct divergence *d = &p->divergence;
@@ -293,4 +305,5 @@ void divergence_report(const struct player *p, FILE *out)
         break;
     }
     show_cpu(p, out);
+    show_version(p, out);
 }

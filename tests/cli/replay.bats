@@ -133,6 +133,20 @@ diverges() {
     rm flipped.ditto
 }
 
+# A replay does not repeat what recorders of older formats got wrong.
+@test "a divergence of an older recording says what its recorder got wrong" {
+    local golden=${BATS_TEST_DIRNAME}/../golden/v17-crew-count.ditto
+    "$BUILD/tools/flip_input" "$golden" flipped.ditto memory
+    ditto 3 verify flipped.ditto
+    [[ $stderr != *'its format is'* ]]
+    dd if="$golden" of=flipped.ditto bs=32 count=1 conv=notrunc status=none
+    ditto 3 verify flipped.ditto
+    [[ $stderr == *'its format is 17: before 18, RDTSC in a program could be taken for a fault'* ]]
+    ditto 0 info "$golden"
+    [[ $output == *', format 17'* ]]
+    rm flipped.ditto
+}
+
 @test "the forced points of a small guest are described exactly" {
     ditto_to 120 run.out run.err run --json --memory 32M -o exact.ditto --kernel "$BUILD/guests/count-user.elf" \
         --append ticks=5
