@@ -173,8 +173,10 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
     if (emulated_available(datadir, e) < 0 ||
         (needs->gdb && listen_for_gdb(&listener, needs->gdb, &options, e) < 0))
         return -1;
-    if (needs->in_progress)
+    if (needs->in_progress) { /* also while the command runs, as far as it can know */
         setenv(RECORDING_IN_PROGRESS_VARIABLE, "1", 1);
+        setenv(RECORDING_TAKEN_VARIABLE, "1", 1);
+    }
     if (needs->added_to && take_lock(needs->added_to) == 0)
         setenv(RECORDING_TAKEN_VARIABLE, "1", 1);
     if (needs->recording && hold_lock(needs->recording, e) < 0) {

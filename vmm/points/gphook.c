@@ -108,7 +108,7 @@ static bool is_hit(struct vcpu *vcpu, const struct gp_hook *hook, const struct v
 
 /* What loading a selector loads from the GDT or LDT (AMD64 APM 2, sections 4.7 and 4.8); unusable
  * when there is nothing. */
-static struct kvm_segment segment_of(const struct guest_memory *m, const struct kvm_sregs *s,
+static struct kvm_segment segment_of(const struct vm *vm, const struct kvm_sregs *s,
                                      uint64_t selector)
 {
     struct kvm_segment segment = {.selector = (uint16_t)selector, .unusable = 1};
@@ -117,7 +117,8 @@ static struct kvm_segment segment_of(const struct guest_memory *m, const struct 
     uint64_t d;
 
     if ((!at && !local) || (local && s->ldt.unusable) || at + 7 > limit ||
-        walk_read(m, s->cr3, (local ? s->ldt.base : s->gdt.base) + at, &d, 8) != 8)
+        walk_read_by(vm_tables(vm), &vm->memory, s->cr3, (local ? s->ldt.base : s->gdt.base) + at,
+                     &d, 8) != 8)
         return segment;
     segment.base = (d >> 16 & 0xffffff) | (d >> 56) << 24;
     segment.limit = (uint32_t)((d & 0xffff) | (d >> 32 & 0xf0000));
@@ -140,8 +141,7 @@ static struct kvm_segment segment_of(const struct guest_memory *m, const struct 
 static struct kvm_segment loaded(const struct vcpu *vcpu, const struct kvm_sregs *s,
                                  const struct kvm_segment *known, uint64_t selector)
 {
-    return known && known->selector == selector ? *known
-                                                : segment_of(&vcpu->vm->memory, s, selector);
+    return known && known->selector == selector ? *known : segment_of(vcpu->vm, s, selector);
 }
 
 bool gphook_breakpoint(struct vcpu *vcpu, const struct gp_hook *hook, const struct vcpu_exit *exit,
@@ -174,7 +174,7 @@ static enum trap_kind classify(struct vcpu *vcpu, const struct exception_frame *
     struct kvm_sregs s;
 
     vcpu_get_sregs(vcpu, &s);
-    const struct kvm_segment cs = segment_of(&vcpu->vm->memory, &s, frame->cs);
+    const struct kvm_segment cs = segment_of(vcpu->vm, &s, frame->cs);
     size_t n =
         vcpu_read(vcpu, cs.unusable ? frame->rip : linear_rip(frame->rip, &cs), code, sizeof code);
 
