@@ -1,4 +1,4 @@
-/* Checkpoints of a replay, and going forwards: see replay/timeline.h. */
+/* Checkpoints of a replay: see replay/timeline.h. */
 #include "replay/timeline.h"
 
 #include <assert.h>
@@ -7,18 +7,12 @@
 
 #include "base/now.h"
 #include "mmu/walk.h"
-#include "replay/divergence.h"
 #include "vmm/points/fingerprint.h"
-#include "vmm/points/watchpoint.h"
 
 /* Between checkpoints that are made on the way: what seeking costs at most. */
 #define SPACING_NS 400000000ull
-/* Sync points between two looks at the clock. */
-#define SLICE_SYNCS 8
-/* Steps between checkpoints: what going back one step costs at most. */
-#define CRUMB_STEPS 256
 
-static void drop(struct timeline *t, struct checkpoint *c)
+void timeline_drop(struct timeline *t, struct checkpoint *c)
 {
     assert(c != &t->first && c != t->here && c != t->target);
     /* How far it is to the next one is known if both parts are. */
@@ -183,7 +177,7 @@ static void stay_in_budget(struct timeline *t)
     while (!t->keep_all &&
            page_history_extra(&t->history) + t->checkpoints * sizeof *c > t->budget &&
            (c = least_useful(t)))
-        drop(t, c);
+        timeline_drop(t, c);
 }
 
 void timeline_keep_all(struct timeline *t, bool on)
@@ -192,7 +186,7 @@ void timeline_keep_all(struct timeline *t, bool on)
     stay_in_budget(t);
 }
 
-static void add_time(struct timeline *t)
+void timeline_add_time(struct timeline *t)
 {
     const uint64_t now = host_now_ns();
 
@@ -210,7 +204,7 @@ struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err 
         err_set(e, STATUS_ERROR, "out of memory");
         return NULL;
     }
-    add_time(t);
+    timeline_add_time(t);
     if (player_mark(p, &c->mark, e) < 0 ||
         page_history_take(&t->history, &c->moment, &t->here->moment, e) < 0) {
         free(c);
@@ -307,8 +301,7 @@ static int enter_snapshot(struct timeline *t, const struct snapshot_entry *entry
     return 0;
 }
 
-/* The last checkpoint at or before a sync point, before the events there. */
-static struct checkpoint *last_before(const struct timeline *t, uint64_t ordinal)
+struct checkpoint *timeline_last_before(const struct timeline *t, uint64_t ordinal)
 {
     struct moment *m = t->history.last;
 
@@ -322,22 +315,12 @@ int timeline_bring_in(struct timeline *t, uint64_t ordinal, struct err *e)
 {
     const struct snapshot_entry *entry = snapshot_list_before(&t->snapshots, ordinal);
 
-    if (!entry || last_before(t, ordinal)->mark.ordinal >= entry->ordinal)
+    if (!entry || timeline_last_before(t, ordinal)->mark.ordinal >= entry->ordinal)
         return 0;
     /* Where we stand may be told from a checkpoint that is no longer the last one before it. */
     if (t->steps && (t->steps == STEPS_UNKNOWN || !timeline_mark(t, t->steps, e)))
         return t->steps == STEPS_UNKNOWN ? 0 : -1;
-    return enter_snapshot(t, entry, last_before(t, ordinal), e);
-}
-
-/* We stand where the next checkpoint is, or `steps` behind it. */
-static void pass(struct timeline *t, uint64_t steps)
-{
-    struct checkpoint *next = checkpoint_of(t->here->moment.later);
-
-    page_history_pass(&t->history, &next->moment);
-    t->here = next;
-    t->steps = steps;
+    return enter_snapshot(t, entry, timeline_last_before(t, ordinal), e);
 }
 
 struct checkpoint *timeline_checkpoint(struct timeline *t, struct err *e)
@@ -351,348 +334,4 @@ struct checkpoint *timeline_checkpoint(struct timeline *t, struct err *e)
     if (c && !c->number)
         c->number = ++t->numbered;
     return c;
-}
-
-/* ---- going forwards ---- */
-
-static enum timeline_stop stop_of(struct timeline *t)
-{
-    switch (t->player->status) {
-    case PLAYER_BREAK:
-        return TIMELINE_BREAKPOINT;
-    case PLAYER_ENDED:
-    case PLAYER_CUT:
-        return TIMELINE_END;
-    case PLAYER_DIVERGED:
-        return TIMELINE_DIVERGED;
-    default:
-        return TIMELINE_THERE;
-    }
-}
-
-/* Checkpoints between the sync points ahead that nobody asked for: running past them, one could not
- * tell whether one did. */
-static void drop_on_the_way(struct timeline *t)
-{
-    for (struct moment *m = t->here->moment.later, *later; m; m = later) {
-        struct checkpoint *c = checkpoint_of(m);
-        later = m->later;
-        if (c->mark.ordinal > t->player->ordinal || c == t->target)
-            return;
-        if (!c->mark.at_sync && !c->number)
-            drop(t, c);
-    }
-}
-
-/* One piece of the way: to a sync point, or to the checkpoint *within. */
-static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *within, bool *arrived,
-                     struct err *e)
-{
-    struct player *p = t->player;
-    struct trace_condition conditions[TRACE_CONDITIONS];
-    struct breakpoint b = {0};
-
-    *arrived = false;
-    t->steps = STEPS_UNKNOWN;
-    p->interrupted = false; /* of an earlier run; of this one t->interrupted knows, too */
-    if (!within)
-        return player_run(p, until, e);
-    b = within->repeating ? landmark_breakpoint_within(&within->here, conditions)
-                          : landmark_breakpoint(&within->here, conditions);
-    b.countdown = within == t->target ? COUNT_MAX : 0;
-    if (breakpoints_add(&p->stops, &b, e) < 0)
-        return -1;
-    int rc = player_run(p, until, e);
-    *arrived = rc == 0 && p->status == PLAYER_BREAK && b.hit;
-    if (*arrived)
-        fingerprint_arrive(&p->cpu->vcpu, &within->here);
-    breakpoints_remove(&p->stops, &b);
-    if (b.countdown)
-        t->passes += COUNT_MAX - b.countdown;
-    return rc;
-}
-
-int timeline_detach(struct timeline *t, struct timeline_stops *stops, struct err *e)
-{
-    struct breakpoints *set = &t->player->stops;
-
-    *stops = (struct timeline_stops){set->first, set->watched};
-    set->first = NULL;
-    set->watched = NULL;
-    return breakpoints_rest(set, e);
-}
-
-void timeline_attach(struct timeline *t, const struct timeline_stops *stops)
-{
-    t->player->stops.first = stops->first;
-    t->player->stops.watched = stops->watched;
-}
-
-/* The checkpoint between sync points that comes next, if it is in this interval. */
-static struct checkpoint *next_within(const struct timeline *t)
-{
-    struct moment *later = t->here->moment.later;
-    struct checkpoint *next = later ? checkpoint_of(later) : NULL;
-
-    return next && !next->mark.at_sync && next->mark.ordinal == t->player->ordinal ? next : NULL;
-}
-
-/* A checkpoint that was not noticed on the way: its place is not one that running comes to, as
- * within a REP. It goes, unless it is where we want to. */
-static bool was_passed(struct timeline *t, struct err *e)
-{
-    struct moment *later = t->here->moment.later;
-    struct checkpoint *next = later ? checkpoint_of(later) : NULL;
-
-    if (!next || next->mark.ordinal >= t->player->ordinal)
-        return true;
-    if (next != t->target) {
-        drop(t, next);
-        return was_passed(t, e);
-    }
-    err_set(e, STATUS_ERROR, "the way back to rip %#llx behind sync point %llu was not found again",
-            (unsigned long long)player_mark_regs(&next->mark)->rip,
-            (unsigned long long)next->mark.ordinal);
-    return false;
-}
-
-/* The sync point to run to at the most: none is to be passed that has a checkpoint, or behind which
- * the next one is. `within` is between here and the next sync point. */
-static uint64_t next_stop(const struct timeline *t, const struct checkpoint *within)
-{
-    for (struct moment *m = t->here->moment.later; m; m = m->later)
-        if (checkpoint_of(m) != within && (!within || checkpoint_of(m)->mark.at_sync))
-            return checkpoint_of(m)->mark.ordinal;
-    return UINT64_MAX;
-}
-
-enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *e)
-{
-    struct player *p = t->player;
-    bool arrived;
-
-    for (;;) {
-        if (p->at_sync && p->ordinal >= until)
-            return TIMELINE_THERE;
-        if (t->here == t->target && t->steps == 0)
-            return TIMELINE_THERE;
-        if (!was_passed(t, e))
-            return TIMELINE_FAILED;
-        drop_on_the_way(t);
-        struct checkpoint *within = next_within(t);
-        const uint64_t slice = p->ordinal + SLICE_SYNCS, next = next_stop(t, within);
-        uint64_t limit = slice < until ? slice : until;
-        if (next < limit)
-            limit = next;
-        if (run_piece(t, limit, within, &arrived, e) < 0)
-            return TIMELINE_FAILED;
-        if (arrived) {
-            pass(t, 0);
-            if (t->here == t->target)
-                return TIMELINE_THERE;
-            if (breakpoints_hit(&p->stops))
-                return TIMELINE_BREAKPOINT;
-            continue;
-        }
-        if (!was_passed(t, e))
-            return TIMELINE_FAILED;
-        struct moment *later = t->here->moment.later;
-        if (p->at_sync && later && checkpoint_of(later)->mark.at_sync &&
-            checkpoint_of(later)->mark.ordinal == p->ordinal)
-            pass(t, 0);
-        if (p->status != PLAYER_STOPPED)
-            return stop_of(t);
-        add_time(t);
-        if (t->steps && p->at_sync && t->at_ns - t->here->at_ns > t->spacing_ns &&
-            !timeline_mark(t, STEPS_UNKNOWN, e))
-            return TIMELINE_FAILED;
-        if (t->interrupted)
-            return TIMELINE_INTERRUPTED;
-    }
-}
-
-/* The next checkpoint may be here, or have been passed by this step. */
-static void look_around(struct timeline *t)
-{
-    struct player *p = t->player;
-    struct moment *later = t->here->moment.later;
-    struct checkpoint *next = later ? checkpoint_of(later) : NULL;
-    const bool known = t->steps != STEPS_UNKNOWN;
-    struct kvm_sregs sregs;
-
-    if (!next || next->mark.ordinal > p->ordinal)
-        return;
-    if (known && next->steps != STEPS_UNKNOWN) {
-        /* One at an interrupt window or a forced point is passed within a step. */
-        if (next->steps == t->steps || (next->mark.at_sync && next->steps < t->steps))
-            pass(t, t->steps - next->steps);
-        return;
-    }
-    if (next->mark.at_sync) {
-        /* Interrupt windows and forced points are no steps of their own: they are passed within
-         * one. */
-        const bool exactly = p->at_sync && next->mark.ordinal == p->ordinal;
-        if (known)
-            next->steps = exactly ? t->steps : t->steps - 1;
-        pass(t, exactly ? 0 : 1);
-    } else if (p->cpu->vcpu.regs->rip == next->here.regs[REGISTER_RIP]) {
-        vcpu_get_sregs(&p->cpu->vcpu, &sregs);
-        if (!fingerprint_matches(&p->cpu->vcpu, p->cpu->vcpu.regs, &sregs, &next->here))
-            return;
-        fingerprint_arrive(&p->cpu->vcpu, &next->here);
-        if (known)
-            next->steps = t->steps;
-        pass(t, 0);
-    }
-}
-
-/* How many iterations of a REP may be done at once, for no checkpoint to be passed unseen. */
-static uint64_t up_to_checkpoint(const struct timeline *t, uint64_t most)
-{
-    const struct moment *later = t->here->moment.later;
-    const struct checkpoint *next = later ? (const struct checkpoint *)later : NULL;
-    const struct kvm_regs *regs = t->player->cpu->vcpu.regs;
-    uint64_t left = most;
-
-    if (!next || next->mark.ordinal > t->player->ordinal)
-        return most;
-    if (t->steps != STEPS_UNKNOWN && next->steps != STEPS_UNKNOWN)
-        left = next->steps - t->steps;
-    else if (next->repeating && next->here.regs[REGISTER_RIP] == regs->rip)
-        left = regs->rcx - next->here.regs[REGISTER_RCX];
-    return left && left < most ? left : most;
-}
-
-/* One step, or several iterations of a REP, at most so many. */
-static enum timeline_stop steps_at_once(struct timeline *t, uint64_t most, uint64_t *done,
-                                        struct err *e)
-{
-    if (t->interrupted)
-        return TIMELINE_INTERRUPTED;
-    if (player_steps(t->player, up_to_checkpoint(t, most), done, e) < 0)
-        return TIMELINE_FAILED;
-    if (t->player->status != PLAYER_STOPPED)
-        return stop_of(t);
-    if (t->steps != STEPS_UNKNOWN)
-        t->steps += *done;
-    look_around(t);
-    return TIMELINE_THERE;
-}
-
-/* Not within a REP, which costs nothing to go through again. */
-static bool wants_crumb(const struct timeline *t)
-{
-    return t->steps != STEPS_UNKNOWN && t->steps >= CRUMB_STEPS && !t->player->stops.repeating;
-}
-
-enum timeline_stop timeline_steps(struct timeline *t, uint64_t n, struct err *e)
-{
-    for (uint64_t done; n; n -= done) {
-        enum timeline_stop stop = steps_at_once(t, n, &done, e);
-        if (stop != TIMELINE_THERE || (t->here == t->target && t->steps == 0))
-            return stop;
-        if (wants_crumb(t) && !timeline_mark(t, t->steps, e))
-            return TIMELINE_FAILED;
-    }
-    return TIMELINE_THERE;
-}
-
-/*
- * At the end nothing can go on from behind the last sync point; and where a run was interrupted
- * between two of them is nowhere in particular. Be at the last place before that can be told.
- */
-static enum timeline_stop stay_at_sync(struct timeline *t, enum timeline_stop stop, struct err *e)
-{
-    const uint64_t last = t->player->ordinal;
-    enum timeline_stop way = TIMELINE_THERE;
-    struct timeline_stops stops;
-
-    t->steps = STEPS_UNKNOWN; /* a step at the last sync point itself has read what is behind it */
-    if (timeline_restore(t, t->here, e) < 0 || timeline_detach(t, &stops, e) < 0)
-        return TIMELINE_FAILED;
-    if (t->here->mark.ordinal < last)
-        way = timeline_run(t, last, e);
-    timeline_attach(t, &stops);
-    if (way == TIMELINE_INTERRUPTED) { /* once more */
-        t->interrupted = false;
-        t->steps = STEPS_UNKNOWN;
-        return timeline_restore(t, t->here, e) < 0 ? TIMELINE_FAILED : way;
-    }
-    if (way != TIMELINE_THERE)
-        return way;
-    return t->steps == 0 || timeline_mark(t, STEPS_UNKNOWN, e) ? stop : TIMELINE_FAILED;
-}
-
-/* After running: make the place one that can be told. */
-static enum timeline_stop settle(struct timeline *t, enum timeline_stop stop, struct err *e)
-{
-    t->interrupted = false;
-    if (stop == TIMELINE_END ||
-        (stop == TIMELINE_INTERRUPTED && t->steps == STEPS_UNKNOWN && !t->player->at_sync))
-        return stay_at_sync(t, stop, e);
-    if (stop == TIMELINE_DIVERGED) {
-        divergence_report(t->player, stderr);
-        t->steps = STEPS_UNKNOWN;
-        return timeline_restore(t, t->here, e) < 0 ? TIMELINE_FAILED : stop;
-    }
-    if (stop == TIMELINE_FAILED || t->steps != STEPS_UNKNOWN)
-        return stop;
-    return timeline_mark(t, STEPS_UNKNOWN, e) ? stop : TIMELINE_FAILED;
-}
-
-enum timeline_stop timeline_step_watching(struct timeline *t, uint64_t most, uint64_t *done,
-                                          struct err *e)
-{
-    struct breakpoints *set = &t->player->stops;
-
-    watchpoints_see(set);
-    enum timeline_stop stop = steps_at_once(t, most, done, e);
-    if (stop == TIMELINE_THERE && wants_crumb(t) && !timeline_mark(t, t->steps, e))
-        return TIMELINE_FAILED;
-    return stop == TIMELINE_THERE && watchpoints_changed(set) ? TIMELINE_BREAKPOINT : stop;
-}
-
-/* A breakpoint where we stand does not count until it is left. */
-enum timeline_stop timeline_continue(struct timeline *t, struct err *e)
-{
-    struct player *p = t->player;
-    enum timeline_stop stop = TIMELINE_THERE;
-    struct kvm_sregs sregs;
-    uint64_t done;
-
-    if (t->changed)
-        return timeline_go_changed(t, false, e);
-    /* An interrupt never leads to before where one stood. */
-    if (t->steps && t->steps != STEPS_UNKNOWN && !timeline_mark(t, t->steps, e))
-        return TIMELINE_FAILED;
-    vcpu_get_sregs(&p->cpu->vcpu, &sregs);
-    if (breakpoints_look(&p->stops, p->cpu->vcpu.regs, &sregs))
-        stop = timeline_step_watching(t, 1, &done, e);
-    return settle(t, stop == TIMELINE_THERE ? timeline_run(t, UINT64_MAX, e) : stop, e);
-}
-
-enum timeline_stop timeline_step(struct timeline *t, struct err *e)
-{
-    uint64_t done;
-
-    return t->changed ? timeline_go_changed(t, true, e)
-                      : settle(t, timeline_step_watching(t, 1, &done, e), e);
-}
-
-enum timeline_stop timeline_seek(struct timeline *t, uint64_t ordinal, struct err *e)
-{
-    struct player *p = t->player;
-    struct timeline_stops stops;
-
-    if (timeline_undo(t, e) == TIMELINE_FAILED || timeline_bring_in(t, ordinal, e) < 0)
-        return TIMELINE_FAILED;
-    struct checkpoint *const from = last_before(t, ordinal);
-    const bool ahead = from == t->here && p->ordinal < ordinal;
-    if (!ahead && timeline_restore(t, from, e) < 0)
-        return TIMELINE_FAILED;
-    if (timeline_detach(t, &stops, e) < 0)
-        return TIMELINE_FAILED;
-    enum timeline_stop stop = settle(t, timeline_run(t, ordinal, e), e);
-    timeline_attach(t, &stops);
-    return stop;
 }

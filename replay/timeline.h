@@ -108,7 +108,7 @@ struct checkpoint *timeline_checkpoint(struct timeline *t, struct err *e);
  * may ever bring it out. */
 void timeline_interrupt(struct timeline *t);
 
-/* ---- inside: timeline.c, timeline_back.c and what_if.c ---- */
+/* ---- inside: timeline.c, timeline_forward.c, timeline_back.c and what_if.c ---- */
 
 /* What passes are counted down from. */
 #define COUNT_MAX (1ull << 62)
@@ -127,6 +127,12 @@ enum timeline_stop timeline_go_changed(struct timeline *t, bool once, struct err
  * that is watched, TIMELINE_BREAKPOINT. */
 enum timeline_stop timeline_step_watching(struct timeline *t, uint64_t most, uint64_t *done,
                                           struct err *e);
+/* The time since this was last asked is that of replaying, too. */
+void timeline_add_time(struct timeline *t);
+/* The last checkpoint at or before a sync point, before the events there. */
+struct checkpoint *timeline_last_before(const struct timeline *t, uint64_t ordinal);
+/* Do without a checkpoint: not the first one, t->here or t->target. */
+void timeline_drop(struct timeline *t, struct checkpoint *c);
 /* A checkpoint here. steps: as in struct checkpoint. */
 struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err *e);
 int timeline_restore(struct timeline *t, struct checkpoint *c, struct err *e);
