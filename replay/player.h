@@ -160,6 +160,9 @@ int player_step(struct player *p, struct err *e);
 /* The same; where the vCPU stands within a REP (stops.repeating), several iterations may be done at
  * once: at most so many, up to one that changes what stops.watched watches. *done: how many. */
 int player_steps(struct player *p, uint64_t most, uint64_t *done, struct err *e);
+/* At a sync point: have everything happen that does there, and stand before the next instruction
+ * (PLAYER_STOPPED), not at the sync point. */
+int player_leave_sync(struct player *p, struct err *e);
 
 /* Complete the instruction that exited last. */
 int player_finish_exit(struct player *p, struct err *e);

@@ -14,30 +14,56 @@ static bool is_at(struct player *p, const struct landmark *l)
     return fingerprint_matches(vcpu, vcpu->regs, &sregs, &place);
 }
 
-/* Everything that happens here, before the next instruction. */
-static int apply_here(struct player *p, struct err *e)
+/* What happens here, up to a forced point. */
+static int apply_events(struct player *p, struct err *e)
 {
-    const struct vcpu_exit forced = {.kind = EXIT_FORCED};
-
     while (p->status == PLAYER_RUNNING) {
         if (player_fetch(p, e) < 0)
             return -1;
-        if (!p->has_next || p->next.ordinal != p->ordinal)
+        if (!p->has_next || p->next.ordinal != p->ordinal || p->next.kind == EVENT_FORCED)
             return 0;
-        if (p->next.kind == EVENT_FORCED) {
-            if (!is_at(p, &p->next.landmark))
-                return 0;
-            fingerprint_arrive(&p->cpu->vcpu, &p->next.landmark);
-            player_consume(p);
-            if (player_check(p, &forced, e) < 0)
-                return -1;
-            continue;
-        }
         player_settle(p);
         int rc = player_apply(p, &p->next, e);
         player_consume(p);
         if (rc < 0)
             return -1;
+    }
+    return 0;
+}
+
+/* Everything that happens here, before the next instruction. */
+static int apply_here(struct player *p, struct err *e)
+{
+    const struct vcpu_exit forced = {.kind = EXIT_FORCED};
+
+    for (;;) {
+        if (apply_events(p, e) < 0)
+            return -1;
+        if (p->status != PLAYER_RUNNING || !p->has_next || p->next.ordinal != p->ordinal ||
+            !is_at(p, &p->next.landmark))
+            return 0;
+        fingerprint_arrive(&p->cpu->vcpu, &p->next.landmark);
+        player_consume(p);
+        if (player_check(p, &forced, e) < 0)
+            return -1;
+    }
+}
+
+/* Before it goes on. */
+static void set_running(struct player *p)
+{
+    if (p->status == PLAYER_STOPPED || p->status == PLAYER_BREAK)
+        p->status = PLAYER_RUNNING;
+}
+
+int player_leave_sync(struct player *p, struct err *e)
+{
+    set_running(p);
+    if (apply_events(p, e) < 0 || player_finish_exit(p, e) < 0)
+        return -1;
+    if (p->status == PLAYER_RUNNING) {
+        p->at_sync = false;
+        p->status = PLAYER_STOPPED;
     }
     return 0;
 }
@@ -82,8 +108,7 @@ int player_steps(struct player *p, uint64_t most, uint64_t *done, struct err *e)
     bool again = true;
 
     *done = 1;
-    if (p->status == PLAYER_STOPPED || p->status == PLAYER_BREAK)
-        p->status = PLAYER_RUNNING;
+    set_running(p);
     if (breakpoints_rest(&p->stops, e) < 0)
         return -1;
     while (again) {

@@ -60,6 +60,7 @@ struct timeline {
     const struct checkpoint *target; /* where timeline_run() is to stop, if it comes there */
     bool changed;                    /* at *here, and the player is that which came of it */
     bool moved;                      /* since then */
+    bool left_hit;         /* the last step began at a sync point, and with a breakpoint there */
     bool keep_all;         /* checkpoints are being used: none is dropped for the budget */
     uint64_t passes;       /* of the target's place, its own included, on the way to it */
     uint64_t numbered;     /* checkpoints that the user asked for */
@@ -123,8 +124,8 @@ void timeline_attach(struct timeline *t, const struct timeline_stops *stops);
 
 /* Forwards, one step or to the next breakpoint, after timeline_change(). */
 enum timeline_stop timeline_go_changed(struct timeline *t, bool once, struct err *e);
-/* One step, or within a REP several, at most so many; if the last one, of *done, changed memory
- * that is watched, TIMELINE_BREAKPOINT. */
+/* One step, or within a REP several, at most so many, or none if t->target was reached before; if
+ * the last one, of *done, changed memory that is watched, TIMELINE_BREAKPOINT. */
 enum timeline_stop timeline_step_watching(struct timeline *t, uint64_t most, uint64_t *done,
                                           struct err *e);
 /* The time since this was last asked is that of replaying, too. */

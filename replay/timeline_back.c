@@ -223,6 +223,7 @@ struct last_hit {
     unsigned hits;
     uint64_t steps; /* or STEPS_UNKNOWN */
     bool leave;     /* `from` is at a breakpoint, which is to be left first */
+    bool left;      /* it is behind what happens at a sync point, which is those steps away */
     bool watched;   /* the hit is that of memory, not of a breakpoint */
 };
 
@@ -236,6 +237,8 @@ static enum timeline_stop search_steps(struct timeline *t, struct last_hit *last
         if (!t->player->at_sync && at_breakpoint(t))
             *last = (struct last_hit){.from = from, .steps = i};
         enum timeline_stop stop = timeline_step_watching(t, steps - i, &done, e);
+        if (t->left_hit)
+            *last = (struct last_hit){.from = from, .steps = i, .left = true};
         if (stop == TIMELINE_BREAKPOINT)
             *last = (struct last_hit){.from = from, .steps = i + done - 1, .watched = true};
         else if (stop != TIMELINE_THERE)
@@ -296,6 +299,12 @@ static enum timeline_stop go_to_step(struct timeline *t, const struct last_hit *
         stop = timeline_step_watching(t, 1, &done, e);
         if (stop == TIMELINE_BREAKPOINT)
             stop = stand(t, hit->from, hit->steps, e);
+    } else if (stop == TIMELINE_THERE && hit->left) {
+        const struct checkpoint *const here = t->here;
+        const uint64_t steps = t->steps;
+        stop = timeline_run(t, t->player->ordinal + 1, e);
+        if (t->steps && !timeline_mark(t, t->here == here ? steps : STEPS_UNKNOWN, e))
+            return TIMELINE_FAILED;
     } else if (stop == TIMELINE_THERE) {
         at_breakpoint(t); /* for which ones are hit */
     }

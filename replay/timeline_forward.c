@@ -185,7 +185,7 @@ static void look_around(struct timeline *t)
     const bool known = t->steps != STEPS_UNKNOWN;
     struct kvm_sregs sregs;
 
-    if (!next || next->mark.ordinal > p->ordinal)
+    if (!next || next->mark.ordinal > p->ordinal || (p->at_sync && !next->mark.at_sync))
         return;
     if (known && next->steps != STEPS_UNKNOWN) {
         /* One at an interrupt window or a forced point is passed within a step. */
@@ -228,12 +228,42 @@ static uint64_t up_to_checkpoint(const struct timeline *t, uint64_t most)
     return left && left < most ? left : most;
 }
 
-/* One step, or several iterations of a REP, at most so many. */
+/*
+ * From a sync point to before the next instruction, which is no step, but a place of its own: there
+ * may be a breakpoint (t->left_hit), or a checkpoint. It is none if an interrupt or exception is
+ * taken first.
+ */
+static enum timeline_stop leave_sync(struct timeline *t, struct err *e)
+{
+    struct player *p = t->player;
+    struct kvm_sregs sregs;
+
+    if (player_leave_sync(p, e) < 0)
+        return TIMELINE_FAILED;
+    if (p->status != PLAYER_STOPPED)
+        return stop_of(t);
+    if (vcpu_event_pending(&p->cpu->vcpu))
+        return TIMELINE_THERE;
+    vcpu_get_sregs(&p->cpu->vcpu, &sregs);
+    t->left_hit = breakpoints_look(&p->stops, p->cpu->vcpu.regs, &sregs);
+    look_around(t);
+    return TIMELINE_THERE;
+}
+
+/* One step, or several iterations of a REP, at most so many. None: t->target is where the sync
+ * point was left to. */
 static enum timeline_stop steps_at_once(struct timeline *t, uint64_t most, uint64_t *done,
                                         struct err *e)
 {
+    *done = 0;
+    t->left_hit = false;
     if (t->interrupted)
         return TIMELINE_INTERRUPTED;
+    if (t->player->at_sync) {
+        enum timeline_stop stop = leave_sync(t, e);
+        if (stop != TIMELINE_THERE || (t->here == t->target && t->steps == 0))
+            return stop;
+    }
     if (player_steps(t->player, up_to_checkpoint(t, most), done, e) < 0)
         return TIMELINE_FAILED;
     if (t->player->status != PLAYER_STOPPED)

@@ -98,6 +98,23 @@ debug() {
     ditto 0 verify c.ditto@1
 }
 
+# Stepping executes it together with what happens at the sync point; running stops before it.
+@test "a breakpoint on the first instruction behind a sync point is a place: there, back, and from it" {
+    ditto_to 120 run.out run.err run --memory 32M -o hello.ditto --kernel "$HELLO_ELF"
+    symbols=$HELLO_ELF
+    serve hello.ditto
+    debug 'monitor seek 20' 'maintenance flush register-cache' 'set $at = $pc' stepi stepi 'break *$at' \
+        reverse-continue 'p $pc == $at' 'monitor when' reverse-continue 'p $pc == $at' 'monitor when' \
+        continue 'p $pc == $at' 'monitor when' reverse-stepi 'p $pc == $at' stepi 'p $pc == $at' 'monitor when' kill
+    [ "$status" = 0 ]
+    wait "$server"
+    [[ $output != *diverged* && $output != *'not found again'* ]]
+    [ "$(grep '^\$[0-9]* = ' <<<"$output" | cut -d ' ' -f 3 | tr -d '\n')" = 11101 ]
+    # Where it stops is not the sync point itself, but where that has been left to.
+    [ "$(grep -o '^sync point .*, rip' <<<"$output" | sed 's/sync point //; s/ and some instructions/+/; s/,.*//' |
+        tr '\n' ' ')" = '20 20+ 18+ 20+ 20 ' ]
+}
+
 @test "gdb walks back from a corrupted word to the instruction that wrote it" {
     ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf"
     grep -q 'somebody has written over it' run.out
