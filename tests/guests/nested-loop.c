@@ -14,7 +14,8 @@
  * outer one's progress shows only in memory, where nothing that the inner loop's code names lies:
  * behind a pointer in a register (pointed=1), on the stack, where a function saves its caller's
  * registers (saved=1; at CPL0), or nowhere near one; or the inner one writes the same to many pages
- * each time (pages=1), or to more than are compared (pages=2; at CPL0), or to N others (pages=N).
+ * each time (pages=1), or to more than are compared (pages=2; at CPL0), or to N others (pages=N);
+ * or it is far up the stack, behind return addresses and saved registers (deep=1).
  */
 static uint64_t n;
 static struct {
@@ -90,6 +91,51 @@ static void user_pages(void)
     leave_user();
 }
 
+/*
+ * As stress-ng's funccall: calls within calls, with the same arguments each time. What of the stack
+ * changes in a moment is return addresses, as well as the count of the loop.
+ */
+static const volatile uint32_t *deep_count;
+
+void deep_call(void);
+__asm__("deep_leaf:\n\t"
+        "mov $100, %eax\n"
+        "1:\tdec %eax\n\tjnz 1b\n\t"
+        "ret\n"
+        "deep_call:\n\t"
+        ".rept 3\n\t"
+        "push %rdi\n\tpush %rsi\n\tpush %r8\n\tpush %r9\n\tpush %r10\n\tpush %r11\n\t"
+        ".endr\n\t"
+        "call deep_leaf\n\tcall deep_leaf\n\t"
+        "push %rdi\n\tcall deep_leaf\n\tcall deep_leaf\n\t"
+        "add $19 * 8, %rsp\n\t"
+        "ret\n");
+
+static void user_deep(void)
+{
+    uint32_t frame[8] = {0};
+
+    deep_count = &frame[5];
+    __asm__ volatile("1:\n\tincl %[count]\n\t"
+                     "movabs $0x408975ec13a38830, %%rdi\n\t"
+                     "lea 1(%%rdi), %%rsi\n\tlea 2(%%rdi), %%r8\n\tlea 3(%%rdi), %%r9\n\t"
+                     "lea 4(%%rdi), %%r10\n\tlea 5(%%rdi), %%r11\n\t"
+                     "call deep_call\n\t"
+                     "push %%rdi\n\tcall deep_call\n\tpop %%rdi\n\t"
+                     "cmp %[n], ticks(%%rip)\n\tjb 1b"
+                     : [count] "+m"(frame[5])
+                     : [n] "b"(n)
+                     : "rax", "rdi", "rsi", "r8", "r9", "r10", "r11", "cc", "memory");
+    outer.count = frame[5];
+    leave_user();
+}
+
+static void mix_deep(const struct interrupted *found)
+{
+    (void)found;
+    landed = mix(landed, *deep_count);
+}
+
 static void mix_count(const struct interrupted *found)
 {
     (void)found;
@@ -110,7 +156,7 @@ static void done(void)
 void guest_main(void)
 {
     n = parameter("ticks", TICKS);
-    at_tick = parameter("saved", 0) ? mix_saved : mix_count;
+    at_tick = parameter("saved", 0) ? mix_saved : parameter("deep", 0) ? mix_deep : mix_count;
     timer_start(parameter("pages", 0) ? 20 : 100); /* to come to many passes */
     if (parameter("saved", 0)) {
         saved_progress();
@@ -130,6 +176,7 @@ void guest_main(void)
     }
     enter_user(parameter("pages", 0)     ? user_pages
                : parameter("pointed", 0) ? user_pointed
+               : parameter("deep", 0)    ? user_deep
                                          : user_global,
                done);
 }

@@ -15,10 +15,12 @@
 /* How often that is considered at other sync points, where it has more than so many. */
 #define FORGET_NS  1000000000ull
 #define MANY_PAGES 256u
-/* Pages of which a copy is kept for written_changed(): more, and none is. Fewer for each of several
- * CPUs that run at the same time. */
-#define LOOK_PAGES      4096u
+/* Pages of which a copy is kept for written_changed(): more, and none is. */
+#define LOOK_PAGES 4096u
+/* Fewer than LOOK_PAGES for each of several CPUs that run at the same time. */
 #define LOOK_PAGES_EACH 1024u
+/* How far a count goes in a moment, at most. */
+#define COUNT_NEAR (1u << 20)
 /* Roots of page tables that are remembered. */
 #define ROOTS 16u
 
@@ -135,7 +137,7 @@ void written_also(struct vm *vm, uint64_t page)
         bitmap_set(vm->written->also, page);
 }
 
-/* All in the log; false when they are more than `most`. */
+/* All in the log, in ascending order; false when they are more than `most`. */
 static bool list(struct vm *vm, uint32_t *page, unsigned most, unsigned *count)
 {
     struct written *w = vm->written;
@@ -308,20 +310,16 @@ bool written_any_changed(const struct vm *vm)
     return false;
 }
 
-/* How many words of a page have changed since a look, and where the first of them is. */
-static unsigned changed_words(const struct vm *vm, const struct look *look, unsigned i,
-                              unsigned *first)
+/* How many words of a page have changed since a look. */
+static unsigned changed_words(const struct vm *vm, const struct look *look, unsigned i)
 {
     const uint8_t *now = page_at(vm, look, i);
     unsigned count = 0;
 
     if (!memcmp(now, look->copy[i], PAGE_BYTES))
         return 0;
-    for (unsigned at = PAGE_BYTES; at; at -= 8)
-        if (memcmp(now + at - 8, look->copy[i] + at - 8, 8)) {
-            *first = at - 8;
-            count++;
-        }
+    for (unsigned at = 0; at < PAGE_BYTES; at += 8)
+        count += memcmp(now + at, look->copy[i] + at, 8) != 0;
     return count;
 }
 
@@ -346,21 +344,20 @@ static bool find_page(const struct vm *vm, uint64_t cr3, unsigned cpl, uint32_t 
     return true;
 }
 
-/* A word that has changed since a look, as written_changed() ranks them. */
+/* A page that has changed since a look, by its number there. */
 struct changed_page {
-    unsigned words, first;
-    uint32_t page;
+    unsigned words, i;
 };
 
+/* Those where the fewest words have. */
 static unsigned changed_since(const struct vm *vm, const struct look *look,
                               struct changed_page best[WRITTEN_CHANGED])
 {
     struct changed_page candidate;
     unsigned count = 0;
 
-    for (unsigned i = 0; i < look->pages; i++) {
-        candidate.page = look->page[i];
-        candidate.words = changed_words(vm, look, i, &candidate.first);
+    for (candidate.i = 0; candidate.i < look->pages; candidate.i++) {
+        candidate.words = changed_words(vm, look, candidate.i);
         unsigned at = count;
         while (at && best[at - 1].words > candidate.words)
             at--;
@@ -374,19 +371,85 @@ static unsigned changed_since(const struct vm *vm, const struct look *look,
     return count;
 }
 
+/* What a word that has changed may be. The return addresses of a loop's calls and the registers
+ * that these save are the same in each pass. */
+enum changed_kind { CHANGED_ADDRESS, CHANGED_VALUE, CHANGED_COUNT };
+
+struct changed_word {
+    enum changed_kind kind;
+    unsigned at; /* in its page */
+};
+
+static bool is_near(uint32_t a, uint32_t b)
+{
+    return a - b + COUNT_NEAR <= 2 * COUNT_NEAR;
+}
+
+static enum changed_kind kind_of(const struct vm *vm, uint64_t cr3, uint64_t then, uint64_t now)
+{
+    const uint32_t low = (uint32_t)then, high = (uint32_t)(then >> 32);
+    const uint32_t low_now = (uint32_t)now, high_now = (uint32_t)(now >> 32);
+    struct translation t;
+
+    if (walk(vm_tables(vm), cr3, then, &t) || walk(vm_tables(vm), cr3, now, &t))
+        return CHANGED_ADDRESS;
+    return (high == high_now && is_near(low, low_now)) ||
+                   (low == low_now && is_near(high, high_now))
+               ? CHANGED_COUNT
+               : CHANGED_VALUE;
+}
+
+/* The words of a page that have changed, the likeliest counts first, and those of outer frames, if
+ * it is a stack. */
+static unsigned rank_words(const struct vm *vm, uint64_t cr3, const struct look *look, unsigned i,
+                           struct changed_word best[WRITTEN_CHANGED])
+{
+    const uint8_t *page = page_at(vm, look, i);
+    unsigned count = 0;
+
+    for (unsigned offset = 0; offset < PAGE_BYTES; offset += 8) {
+        uint64_t then, now;
+        memcpy(&then, look->copy[i] + offset, sizeof then);
+        memcpy(&now, page + offset, sizeof now);
+        if (then == now)
+            continue;
+        const struct changed_word word = {kind_of(vm, cr3, then, now), offset};
+        unsigned at = count;
+        while (at && best[at - 1].kind <= word.kind)
+            at--;
+        if (at == WRITTEN_CHANGED)
+            continue;
+        if (count < WRITTEN_CHANGED)
+            count++;
+        memmove(&best[at + 1], &best[at], (count - at - 1) * sizeof best[0]);
+        best[at] = word;
+    }
+    return count;
+}
+
 unsigned written_changed(struct vm *vm, uint64_t cr3, unsigned cpl, uint64_t va[WRITTEN_CHANGED])
 {
-    struct changed_page best[WRITTEN_CHANGED];
+    struct changed_word word[WRITTEN_CHANGED][WRITTEN_CHANGED];
+    struct changed_page page[WRITTEN_CHANGED];
+    unsigned words[WRITTEN_CHANGED];
     struct written *w = vm->written;
-    unsigned count = 0, found = 0;
+    unsigned count, found = 0;
 
-    if (w && w->now->pages) {
-        count = changed_since(vm, w->now, best);
-        if (!count)
-            count = changed_since(vm, w->before, best);
+    if (!w || !w->now->pages)
+        return 0;
+    const struct look *look = w->now;
+    count = changed_since(vm, look, page);
+    if (!count) {
+        look = w->before;
+        count = changed_since(vm, look, page);
     }
     for (unsigned i = 0; i < count; i++)
-        if (find_page(vm, cr3, cpl, best[i].page, &va[found]))
-            va[found++] += best[i].first;
+        words[i] = rank_words(vm, cr3, look, page[i].i, word[i]);
+    /* One of each page, and then as many counts as there is room for. */
+    for (unsigned n = 0; n < WRITTEN_CHANGED; n++)
+        for (unsigned i = 0; i < count && found < WRITTEN_CHANGED; i++)
+            if (n < words[i] && (!n || word[i][n].kind == CHANGED_COUNT) &&
+                find_page(vm, cr3, cpl, look->page[page[i].i], &va[found]))
+                va[found++] += word[i][n].at;
     return found;
 }

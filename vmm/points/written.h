@@ -46,12 +46,12 @@ void written_forget(struct vm *vm, uint64_t now);
 /*
  * Words that change while code at this CPL runs on for a moment: those of the pages as they are
  * now, written_look(), that are others a moment later, written_changed(). At most WRITTEN_CHANGED,
- * and one of each page, first of pages where few have changed: the progress of an outer loop rather
- * than the work of an inner one. Where the log has just been begun anew, each write costs a fault,
- * and in a moment nothing may change: then those that changed since the choice before this one.
- * written_look_away() begins a choice: none have changed until it is looked. written_look() says
- * how many pages it looks at, 0 where there are too many; written_any_changed(), whether one of
- * them is another by now.
+ * first of pages where few have changed: the progress of an outer loop rather than the work of an
+ * inner one. Of a page those that look like counts rather than addresses come first. Where the log
+ * has just been begun anew, each write costs a fault, and in a moment nothing may change: then
+ * those that changed since the choice before this one. written_look_away() begins a choice: none
+ * have changed until it is looked. written_look() says how many pages it looks at, 0 where there
+ * are too many; written_any_changed(), whether one of them is another by now.
  */
 #define WRITTEN_CHANGED 4u
 unsigned written_look(struct vm *vm);
