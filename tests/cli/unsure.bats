@@ -64,6 +64,15 @@ but_for_the_cpu() {
     rm bait.ditto
 }
 
+@test "hypercalls, which KVM answers by itself" {
+    ditto 0 run --memory 32M -o call.ditto --kernel "$BUILD/guests/hypercall.elf"
+    [[ $output == *'answer '*'time '* ]]
+    [[ $stderr == *'the replay may diverge: the guest has made hypercalls (VMCALL), 1 by now, which KVM answers by itself'* ]]
+    ditto 0 info call.ditto
+    [[ $output == *'unsure '*'the guest has made hypercalls'* ]]
+    rm call.ditto
+}
+
 @test "a forced point before which more was written than is compared" {
     ditto 0 run --memory 160M -o many.ditto --kernel "$BUILD/guests/nested-loop.elf" --slow 200 --append 'pages=2 ticks=2'
     [[ $stderr == *'the replay may diverge: so much memory was written before a forced point'* ]]

@@ -359,6 +359,15 @@ void machine_forced(struct machine *m, const struct landmark *l)
                      "compared there, and so perhaps before later ones");
 }
 
+void machine_look_for_hypercalls(struct machine *m, uint64_t now)
+{
+    if (hypercalls_look(&m->hypercalls, now))
+        machine_doubt(m,
+                      "the guest has made hypercalls (VMCALL), %llu by now, which KVM answers by "
+                      "itself, perhaps with the host's time",
+                      (unsigned long long)m->hypercalls.made);
+}
+
 void machine_destroy(struct machine *m)
 {
     machine_forget_code(m);
@@ -366,6 +375,7 @@ void machine_destroy(struct machine *m)
         clock_close(&m->cpus[i].clock);
         vcpu_destroy(&m->cpus[i].vcpu);
     }
+    hypercalls_close(&m->hypercalls);
     code_watch_destroy(m->code_watch);
     crew_destroy(m->crew);
     views_destroy(&m->views);
@@ -399,6 +409,8 @@ int machine_record(struct machine *m, struct recorder *recorder, struct err *e)
         if (vcpu_state_get(&m->cpus[i].vcpu, &cpus[i].state, e) < 0 ||
             vcpu_pending_get(&m->cpus[i].vcpu, &cpus[i].pending, e) < 0)
             return -1;
+    for (unsigned i = 0; i < m->config.cpus; i++)
+        hypercalls_add(&m->hypercalls, &m->cpus[i].vcpu);
     pc_save(&m->pc, &initial.devices);
     int rc = recorder_initial(recorder, &initial, e);
     bytes_free(&initial.devices);

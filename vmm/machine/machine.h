@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "vmm/kvm/kick.h"
+#include "vmm/kvm/hypercalls.h"
 #include "base/now.h"
 #include "boot/kernel_code.h"
 #include "boot/kexec_image.h"
@@ -113,6 +114,7 @@ struct machine {
     struct code_watch *code_watch; /* of one that is recorded */
     bool forced_inexactly;         /* its recording has a landmark that is not exact */
     struct doubts_said doubts[DOUBT_KINDS];
+    struct hypercalls hypercalls; /* of one that is recorded */
     struct clock_host clock_host;
     struct console *console;
 
@@ -185,6 +187,9 @@ void machine_forced(struct machine *m, const struct landmark *l);
 #define DOUBTS_SAID 8u
 __attribute__((format(printf, 2, 3))) void machine_doubt(struct machine *m, const char *format,
                                                          ...);
+
+/* Look whether the guest has made any, when it is time to, or at once (NEVER): that is a doubt. */
+void machine_look_for_hypercalls(struct machine *m, uint64_t now);
 
 /* From now on everything goes into this recorder, which stays the caller's. Call before the first
  * run: the initial state is written. */

@@ -444,6 +444,7 @@ static int run_once(struct machine *m, struct err *e)
     }
     if (m->at_sync || m->ended) /* forced just now: deliver first */
         return 0;
+    machine_look_for_hypercalls(m, now);
     if (recorder_epoch(m->recorder, now, e) < 0)
         return -1;
     wake = show_output(m, now, earlier(wake, recorder_epoch_due(m->recorder)));
@@ -466,12 +467,10 @@ static int run_once(struct machine *m, struct err *e)
     return 0;
 }
 
-int machine_run(struct machine *m, enum end_reason *reason, struct err *e)
+static int run_in_turns(struct machine *m, enum end_reason *reason, struct err *e)
 {
     int rc = 0;
 
-    if (m->crew)
-        return crew_run(m, reason, e);
     if (kick_target_begin(&m->kick_target, kick_vcpu, m, e) < 0 ||
         kick_timer_create(&m->timer, e) < 0) {
         kick_target_end(&m->kick_target);
@@ -496,5 +495,13 @@ int machine_run(struct machine *m, enum end_reason *reason, struct err *e)
     timer_delete(m->timer);
     kick_target_end(&m->kick_target);
     *reason = rc < 0 ? END_FAILED : m->ended;
+    return rc;
+}
+
+int machine_run(struct machine *m, enum end_reason *reason, struct err *e)
+{
+    const int rc = m->crew ? crew_run(m, reason, e) : run_in_turns(m, reason, e);
+
+    machine_look_for_hypercalls(m, NEVER);
     return rc;
 }

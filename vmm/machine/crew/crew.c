@@ -320,6 +320,7 @@ static void watch(struct crew *crew, const sigset_t *signals)
             end(crew, END_STOPPED);
         if (all_halted(crew))
             end(crew, END_HALTED);
+        machine_look_for_hypercalls(m, now);
         if (recorder_epoch(m->recorder, now, &e) < 0)
             crew_fail(crew, &e);
         uint64_t wake = m->ended ? NEVER : update_devices(m, now);
