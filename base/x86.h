@@ -1,6 +1,9 @@
 #ifndef BASE_X86_H
 #define BASE_X86_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 /* Numbers of the architecture (Intel SDM vol. 3) that several parts need. */
 
 #define CR0_PG  (1ull << 31)
@@ -32,5 +35,30 @@
 #define HLT 0xf4
 /* Bytes of the longest instruction. */
 #define INSN_MAX 15
+
+static inline bool is_rex(uint8_t byte)
+{
+    return (byte & 0xf0) == 0x40;
+}
+
+/* Whether it is a prefix other than LOCK; REX is one in 64-bit code. */
+static inline bool is_prefix(uint8_t byte, bool code_64)
+{
+    switch (byte) {
+    case 0x26:
+    case 0x2e:
+    case 0x36:
+    case 0x3e:
+    case 0x64:
+    case 0x65:
+    case 0x66:
+    case 0x67:
+    case 0xf2:
+    case 0xf3:
+        return true;
+    default:
+        return code_64 && is_rex(byte);
+    }
+}
 
 #endif

@@ -5,6 +5,7 @@
 #include <Zydis/Zydis.h>
 
 #include "base/hidden_ports.h"
+#include "base/x86.h"
 #include "boot/boot_elf.h"
 
 /*
@@ -68,29 +69,16 @@ bool code_starts_at(const uint8_t *code, size_t len, size_t at)
     return is_instruction_start(&decoder, code, len, at);
 }
 
-static bool is_rex(uint8_t byte)
-{
-    return (byte & 0xf0) == REX;
-}
-
-/* Prefixes that change nothing in these instructions; LOCK makes them raise #UD, or accesses of CR0
- * to those of CR8. */
-static bool is_prefix(uint8_t byte)
-{
-    static const uint8_t prefixes[] = {0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf2, 0xf3};
-
-    return memchr(prefixes, byte, sizeof prefixes) || is_rex(byte);
-}
-
 /* What the bytes at `code` may be, if an instruction starts there; its length, or 0. *rex: its REX
- * prefix, or 0: one that does not stand last has no effect (SDM 2, 2.2.1). */
+ * prefix, or 0: one that does not stand last has no effect (SDM 2, 2.2.1). No prefix but LOCK,
+ * which raises #UD or makes CR0 CR8, changes anything in these instructions. */
 static uint8_t candidate(const uint8_t *code, size_t len, enum code_site_kind *kind, uint8_t *rex)
 {
     size_t at = 0;
 
     if (len > CODE_SITE_BYTES) /* a longer instruction raises #GP */
         len = CODE_SITE_BYTES;
-    while (at < len && is_prefix(code[at]))
+    while (at < len && is_prefix(code[at], true))
         at++;
     *rex = at && is_rex(code[at - 1]) ? code[at - 1] : 0;
     const uint8_t *op = code + at;
@@ -127,7 +115,7 @@ static bool find_site(const ZydisDecoder *decoder, const uint8_t *code, size_t l
             site->len = site_len;
             return true;
         }
-        if (!at || !is_prefix(code[at - 1]))
+        if (!at || !is_prefix(code[at - 1], true))
             return false;
     }
 }

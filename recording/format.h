@@ -45,6 +45,7 @@
  *   16  a landmark may say how often the kernel was entered
  *   17  a landmark may have a byte of the digest of each page
  *   18  what a #GP was is read where the vCPU comes to it, not when its turn comes (--smp crew)
+ *   19  RDTSC of a program may have prefixes
  *
  * BLOCK
  *
@@ -96,10 +97,12 @@
  *               The block before INDEX is an EPOCH.
  */
 #define RECORDING_MAGIC   "DITTOREC"
-#define RECORDING_VERSION 18u
+#define RECORDING_VERSION 19u
 #define RECORDING_OLDEST  12u
-/* The first with what a reader can do nothing about (18 above). */
+/* The first with what a reader can do nothing about (18 above), and the one that a reader has to
+ * tell from those before it. */
 #define RECORDING_TRAPS_ON_ARRIVAL 18u
+#define RECORDING_RDTSC_PREFIXES   19u
 
 #define FILE_HEADER_BYTES  32u
 #define BLOCK_HEADER_BYTES 24u

@@ -149,6 +149,7 @@ static int open_cpus(struct player *p, const struct clock_ops *clock, bool count
         if (vcpu_create(&cpu->vcpu, p->parallel ? &p->views.vm[i] : &p->vm, i, p->cpu_count, e) < 0)
             return -1;
         cpu->vcpu.owns_tsd = p->owns_tsd;
+        cpu->vcpu.bare_rdtsc = recording_version(p->recording) < RECORDING_RDTSC_PREFIXES;
         if (open_clock(p, cpu, clock, counted, e) < 0)
             return -1;
         stepper_init(&cpu->stepper, &cpu->vcpu);

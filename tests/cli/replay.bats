@@ -194,7 +194,7 @@ diverges() {
         cp "$golden" .
         ditto 0 verify --json "${golden##*/}"
         [ "$(json_field result <(echo "$output"))" = identical ]
-        [ "$(json_field landings <(echo "$output"))" -ge 1 ]
+        [[ $golden = *-rdtsc-* ]] || [ "$(json_field landings <(echo "$output"))" -ge 1 ]
         [[ $golden != *-crew-* ]] || ditto 0 verify --parallel "${golden##*/}"
         of[$((version))]=1
     done

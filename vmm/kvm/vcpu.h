@@ -41,6 +41,8 @@ struct vcpu {
     struct kvm_dtable idt_shown, idt_used;
     bool owns_tsd;  /* CR4.TSD is ours (vmm/kvm/cr4.h); to be set before the state is */
     bool guest_tsd; /* what the guest believes of it then */
+    /* RDTSC with a prefix is not taken for one in programs: recording/format.h, before 19. */
+    bool bare_rdtsc;
 };
 
 /* Number `index` of `count`, at most MAX_VCPUS. It must not be moved, and be destroyed before vm.

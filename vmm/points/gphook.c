@@ -168,10 +168,13 @@ bool gphook_breakpoint(struct vcpu *vcpu, const struct gp_hook *hook, const stru
     return true;
 }
 
-static enum trap_kind classify(struct vcpu *vcpu, const struct exception_frame *frame)
+/* *len: of an RDTSC. */
+static enum trap_kind classify(struct vcpu *vcpu, const struct exception_frame *frame,
+                               unsigned *len)
 {
-    uint8_t code[3] = {0};
+    uint8_t code[INSN_MAX];
     struct kvm_sregs s;
+    size_t at = 0;
 
     vcpu_get_sregs(vcpu, &s);
     const struct kvm_segment cs = segment_of(vcpu->vm, &s, frame->cs);
@@ -179,13 +182,15 @@ static enum trap_kind classify(struct vcpu *vcpu, const struct exception_frame *
         vcpu_read(vcpu, cs.unusable ? frame->rip : linear_rip(frame->rip, &cs), code, sizeof code);
 
     /* Where the guest itself wants RDTSC to fault, it does. */
-    if (!(vcpu->owns_tsd && vcpu->guest_tsd) && n >= 2 && (frame->cs & 3) == 3 &&
-        frame->error == 0) {
-        if (code[0] == 0x0f && code[1] == 0x31)
-            return TRAP_RDTSC;
-        if (n == 3 && code[0] == 0x0f && code[1] == 0x01 && code[2] == 0xf9)
-            return TRAP_UD;
-    }
+    if ((vcpu->owns_tsd && vcpu->guest_tsd) || (frame->cs & 3) != 3 || frame->error)
+        return TRAP_GUEST;
+    while (!vcpu->bare_rdtsc && at < n && is_prefix(code[at], cs.l))
+        at++;
+    *len = (unsigned)at + 2;
+    if (n >= at + 2 && code[at] == 0x0f && code[at + 1] == 0x31)
+        return TRAP_RDTSC;
+    if (n >= at + 3 && code[at] == 0x0f && code[at + 1] == 0x01 && code[at + 2] == 0xf9)
+        return TRAP_UD;
     return TRAP_GUEST;
 }
 
@@ -198,7 +203,7 @@ void gphook_arrive(struct vcpu *vcpu, const struct gp_hook *hook, struct vcpu_ex
     if (!is_hit(vcpu, hook, exit, &trap->frame))
         return;
     exit->kind = EXIT_TRAP;
-    trap->kind = classify(vcpu, &trap->frame);
+    trap->kind = classify(vcpu, &trap->frame, &trap->len);
     trap->hook = *hook;
     vcpu_get_sregs(vcpu, &s);
     trap->rip_gpa = walk(vm_tables(vcpu->vm), s.cr3, vcpu->regs->rsp + 8, &t) ? t.gpa : UINT64_MAX;
@@ -235,7 +240,7 @@ void gphook_finish(struct vcpu *vcpu, const struct trap *trap, uint64_t tsc)
         /* Else it executes the instruction once more: other vCPUs have the page. */
         if (saved_rip && *saved_rip == trap->frame.rip &&
             may_write(vcpu->vm, page_of(m, saved_rip))) {
-            *saved_rip = trap->frame.rip + 2;
+            *saved_rip = trap->frame.rip + trap->len;
             guest_memory_mark(m, saved_rip, sizeof *saved_rip);
         }
         regs.rax = (uint32_t)tsc;

@@ -52,6 +52,7 @@ enum trap_kind {
 struct trap {
     enum trap_kind kind;
     struct exception_frame frame;
+    unsigned len;        /* of an RDTSC, with its prefixes */
     struct gp_hook hook; /* by which it came */
     uint64_t rip_gpa;    /* of the frame's RIP; UINT64_MAX: it is not mapped */
 };
