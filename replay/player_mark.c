@@ -54,8 +54,10 @@ static int restore_cpu(struct player_cpu *cpu, const struct cpu_mark *mark, stru
 
     vcpu_want_window(vcpu, mark->window);
     /* An instruction that is half done would be finished in the state that is set now. */
-    if (vcpu_complete(vcpu, e) < 0 || vcpu_state_set(vcpu, &mark->state, e) < 0 ||
-        vcpu_pending_set(vcpu, &mark->pending, e) < 0)
+    if (vcpu_complete(vcpu, e) < 0 || vcpu_state_set(vcpu, &mark->state, e) < 0)
+        return -1;
+    vcpu_flush_tlb(vcpu); /* its page tables are others, though CR3 may be the same */
+    if (vcpu_pending_set(vcpu, &mark->pending, e) < 0)
         return -1;
     cpu->last_sync = mark->last_sync;
     clock_restore(&cpu->clock, mark->branches);
