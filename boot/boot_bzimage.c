@@ -56,6 +56,10 @@ int bzimage_open(struct bzimage *bz, const uint8_t *image, size_t len, struct er
     if (!(h->loadflags & LOADED_HIGH))
         return err_set(e, STATUS_ERROR, "the kernel is a zImage; give a bzImage or a vmlinux");
 
+    if (!h->payload_length) /* as memtest86+, which looks like one for boot loaders */
+        return err_set(e, STATUS_ERROR,
+                       "not a Linux kernel: the bzImage holds no compressed kernel");
+
     size_t setup_len = ((h->setup_sects ? h->setup_sects : DEFAULT_SETUP) + 1u) * SECTOR;
 
     if (setup_len > len || h->payload_offset > len - setup_len ||

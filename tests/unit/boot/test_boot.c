@@ -345,6 +345,9 @@ static void refuses_with_advice(void **state)
     image.len -= 100;
     assert_int_equal(load(&image, NULL, 0, &s, &e), -1);
     assert_non_null(strstr(e.text, "cut short"));
+    memset(image.data + 0x24c, 0, 4); /* payload_length */
+    assert_int_equal(load(&image, NULL, 0, &s, &e), -1);
+    assert_non_null(strstr(e.text, "not a Linux kernel"));
     bytes_free(&image);
     bytes_free(&bzip2);
     bytes_free(&text);
