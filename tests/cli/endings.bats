@@ -21,17 +21,16 @@ has_recorded() {
     RANDOM=$$
     booted
     for round in $(seq "$KILLS"); do
-        what=("${count[@]}") moment=1
+        what=("${count[@]}")
         [ $((round % 5)) != 1 ] || what=(--from "$booted")
         # Only with more KILLS: before anything of it can be replayed a kernel that boots is looked into, and packed.
-        [ $((round % 10)) != 6 ] || what=(--append ditto.script=boot "$IMAGE") moment=17
-        moment=$((moment + RANDOM % 3)).$((RANDOM % 10))
-        # Later where the host is so busy that nothing is recorded by then.
-        until rm -f cut.ditto &&
-            ditto_to $moment cut.out cut.err run -o cut.ditto --quiet "${what[@]}" || has_recorded; do
-            moment=$((${moment%.*} * 2)).5
-            [ ${moment%.*} -lt 60 ]
-        done
+        [ $((round % 10)) != 6 ] || what=(--append ditto.script=boot "$IMAGE")
+        rm -f cut.ditto
+        record "${what[@]}"
+        wait_until 120 has_recorded
+        sleep $((RANDOM % 3)).$((RANDOM % 10))
+        kill -KILL $pid
+        wait $pid || true
         # It may have ended by itself just before.
         ditto 0 info --json cut.ditto
         [[ $output == *'"complete": true'* ]] && complete=1 || complete=0
