@@ -401,55 +401,74 @@ static enum changed_kind kind_of(const struct vm *vm, uint64_t cr3, uint64_t the
 
 /* The words of a page that have changed, the likeliest counts first, and those of outer frames, if
  * it is a stack. */
-static unsigned rank_words(const struct vm *vm, uint64_t cr3, const struct look *look, unsigned i,
-                           struct changed_word best[WRITTEN_CHANGED])
+struct ranked_words {
+    unsigned count;
+    struct changed_word best[WRITTEN_CHANGED];
+    unsigned first; /* the lowest of all */
+    uint64_t va;    /* of the page */
+};
+
+static void rank_words(const struct vm *vm, uint64_t cr3, const struct look *look, unsigned i,
+                       struct ranked_words *out)
 {
     const uint8_t *page = page_at(vm, look, i);
-    unsigned count = 0;
 
+    out->count = 0;
+    out->first = PAGE_BYTES;
     for (unsigned offset = 0; offset < PAGE_BYTES; offset += 8) {
         uint64_t then, now;
         memcpy(&then, look->copy[i] + offset, sizeof then);
         memcpy(&now, page + offset, sizeof now);
         if (then == now)
             continue;
+        if (out->first == PAGE_BYTES)
+            out->first = offset;
         const struct changed_word word = {kind_of(vm, cr3, then, now), offset};
-        unsigned at = count;
-        while (at && best[at - 1].kind <= word.kind)
+        unsigned at = out->count;
+        while (at && out->best[at - 1].kind <= word.kind)
             at--;
         if (at == WRITTEN_CHANGED)
             continue;
-        if (count < WRITTEN_CHANGED)
-            count++;
-        memmove(&best[at + 1], &best[at], (count - at - 1) * sizeof best[0]);
-        best[at] = word;
+        if (out->count < WRITTEN_CHANGED)
+            out->count++;
+        memmove(&out->best[at + 1], &out->best[at], (out->count - at - 1) * sizeof word);
+        out->best[at] = word;
     }
-    return count;
+}
+
+/* One of each page, then as many counts as there is room for, then the lowest of each page: what is
+ * periodic may look like a count, and progress not. A word may be named twice. */
+static unsigned take_words(const struct ranked_words *page, unsigned pages,
+                           uint64_t va[WRITTEN_CHANGED])
+{
+    unsigned found = 0;
+
+    for (unsigned n = 0; n < WRITTEN_CHANGED; n++)
+        for (unsigned i = 0; i < pages && found < WRITTEN_CHANGED; i++)
+            if (n < page[i].count && (!n || page[i].best[n].kind == CHANGED_COUNT))
+                va[found++] = page[i].va + page[i].best[n].at;
+    for (unsigned i = 0; i < pages && found < WRITTEN_CHANGED; i++)
+        va[found++] = page[i].va + page[i].first;
+    return found;
 }
 
 unsigned written_changed(struct vm *vm, uint64_t cr3, unsigned cpl, uint64_t va[WRITTEN_CHANGED])
 {
-    struct changed_word word[WRITTEN_CHANGED][WRITTEN_CHANGED];
-    struct changed_page page[WRITTEN_CHANGED];
-    unsigned words[WRITTEN_CHANGED];
+    struct changed_page changed[WRITTEN_CHANGED];
+    struct ranked_words page[WRITTEN_CHANGED];
     struct written *w = vm->written;
-    unsigned count, found = 0;
+    unsigned count, pages = 0;
 
     if (!w || !w->now->pages)
         return 0;
     const struct look *look = w->now;
-    count = changed_since(vm, look, page);
+    count = changed_since(vm, look, changed);
     if (!count) {
         look = w->before;
-        count = changed_since(vm, look, page);
+        count = changed_since(vm, look, changed);
     }
     for (unsigned i = 0; i < count; i++)
-        words[i] = rank_words(vm, cr3, look, page[i].i, word[i]);
-    /* One of each page, and then as many counts as there is room for. */
-    for (unsigned n = 0; n < WRITTEN_CHANGED; n++)
-        for (unsigned i = 0; i < count && found < WRITTEN_CHANGED; i++)
-            if (n < words[i] && (!n || word[i][n].kind == CHANGED_COUNT) &&
-                find_page(vm, cr3, cpl, look->page[page[i].i], &va[found]))
-                va[found++] += word[i][n].at;
-    return found;
+        if (find_page(vm, cr3, cpl, look->page[changed[i].i], &page[pages].va))
+            rank_words(vm, cr3, look, changed[i].i, &page[pages++]);
+    return take_words(page, pages, va);
 }
