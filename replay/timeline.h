@@ -145,6 +145,12 @@ void timeline_keep_all(struct timeline *t, bool on);
 /* Step on, n times, from t->here + t->steps; with a checkpoint now and then. TIMELINE_THERE, also
  * when t->target was reached before. */
 enum timeline_stop timeline_steps(struct timeline *t, uint64_t n, struct err *e);
+/*
+ * From a sync point to before the next instruction, which is no step, but a place of its own: there
+ * may be a breakpoint (t->left_hit), or a checkpoint, where we stand then. It is none if an
+ * interrupt or exception is taken first.
+ */
+enum timeline_stop timeline_leave_sync(struct timeline *t, struct err *e);
 /* Run to a sync point, t->target, a breakpoint or the end; with a checkpoint now and then. */
 enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *e);
 

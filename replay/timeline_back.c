@@ -300,10 +300,9 @@ static enum timeline_stop go_to_step(struct timeline *t, const struct last_hit *
         if (stop == TIMELINE_BREAKPOINT)
             stop = stand(t, hit->from, hit->steps, e);
     } else if (stop == TIMELINE_THERE && hit->left) {
-        const struct checkpoint *const here = t->here;
-        const uint64_t steps = t->steps;
-        stop = timeline_run(t, t->player->ordinal + 1, e);
-        if (t->steps && !timeline_mark(t, t->here == here ? steps : STEPS_UNKNOWN, e))
+        stop = timeline_leave_sync(t, e);
+        if (stop == TIMELINE_THERE && (t->here->mark.at_sync || t->steps) &&
+            !timeline_mark(t, t->steps, e))
             return TIMELINE_FAILED;
     } else if (stop == TIMELINE_THERE) {
         at_breakpoint(t); /* for which ones are hit */

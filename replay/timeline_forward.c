@@ -163,8 +163,12 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
             return TIMELINE_FAILED;
         struct moment *later = t->here->moment.later;
         if (p->at_sync && later && checkpoint_of(later)->mark.at_sync &&
-            checkpoint_of(later)->mark.ordinal == p->ordinal)
+            checkpoint_of(later)->mark.ordinal == p->ordinal) {
             pass(t, 0);
+            /* A breakpoint there does not count. */
+            if (t->here == t->target && p->status == PLAYER_BREAK)
+                return TIMELINE_THERE;
+        }
         if (p->status != PLAYER_STOPPED)
             return stop_of(t);
         timeline_add_time(t);
@@ -228,12 +232,7 @@ static uint64_t up_to_checkpoint(const struct timeline *t, uint64_t most)
     return left && left < most ? left : most;
 }
 
-/*
- * From a sync point to before the next instruction, which is no step, but a place of its own: there
- * may be a breakpoint (t->left_hit), or a checkpoint. It is none if an interrupt or exception is
- * taken first.
- */
-static enum timeline_stop leave_sync(struct timeline *t, struct err *e)
+enum timeline_stop timeline_leave_sync(struct timeline *t, struct err *e)
 {
     struct player *p = t->player;
     struct kvm_sregs sregs;
@@ -242,7 +241,7 @@ static enum timeline_stop leave_sync(struct timeline *t, struct err *e)
         return TIMELINE_FAILED;
     if (p->status != PLAYER_STOPPED)
         return stop_of(t);
-    if (vcpu_event_pending(&p->cpu->vcpu))
+    if (vcpu_event_pending(&p->cpu->vcpu) || vcpu_nmi_pending(&p->cpu->vcpu))
         return TIMELINE_THERE;
     vcpu_get_sregs(&p->cpu->vcpu, &sregs);
     t->left_hit = breakpoints_look(&p->stops, p->cpu->vcpu.regs, &sregs);
@@ -260,7 +259,7 @@ static enum timeline_stop steps_at_once(struct timeline *t, uint64_t most, uint6
     if (t->interrupted)
         return TIMELINE_INTERRUPTED;
     if (t->player->at_sync) {
-        enum timeline_stop stop = leave_sync(t, e);
+        enum timeline_stop stop = timeline_leave_sync(t, e);
         if (stop != TIMELINE_THERE || (t->here == t->target && t->steps == 0))
             return stop;
     }

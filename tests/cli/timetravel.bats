@@ -46,7 +46,9 @@ debug() {
     serve "$linux"
     debug 'monitor when' 'break do_sys_openat2' continue 'monitor checkpoint' 'p $rsp' continue \
         'monitor when' reverse-continue 'p $rsp' reverse-stepi 'x/i $pc' stepi 'monitor when' \
-        'delete' reverse-continue 'monitor when' 'monitor seek @1' 'info threads' continue kill
+        'delete' reverse-continue 'monitor when' 'monitor seek @1' 'info threads' 'monitor seek 20' \
+        'maintenance flush register-cache' 'set $at = $pc' stepi stepi 'break *$at' reverse-continue \
+        'p $pc == $at' 'monitor when' delete continue kill
     [ "$status" = 0 ]
     wait "$server"
     [[ $output == *'sync point 0,'* ]]
@@ -56,6 +58,8 @@ debug() {
     [ "$(grep -o '^\$[12] = .*' <<<"$output" | cut -d= -f2 | sort -u | wc -l)" = 1 ]
     [[ $output == *'call '*'<do_sys_openat2>'* ]]
     [[ $output == *'No more reverse-execution history.'*'sync point 0,'* ]]
+    # Before user space, where running meets no HLT of ours.
+    [[ $output == *'$3 = 1'*'sync point 20 and some instructions, '* ]]
     [[ $output != *diverged* ]]
 }
 

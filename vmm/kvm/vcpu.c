@@ -505,6 +505,15 @@ bool vcpu_event_pending(const struct vcpu *vcpu)
     return events.interrupt.injected || events.exception.injected || events.exception.pending;
 }
 
+bool vcpu_nmi_pending(const struct vcpu *vcpu)
+{
+    struct kvm_vcpu_events events;
+    int rc = ioctl(vcpu->fd, KVM_GET_VCPU_EVENTS, &events);
+
+    assert(rc == 0);
+    return events.nmi.injected || (events.nmi.pending && !events.nmi.masked);
+}
+
 void vcpu_want_window(struct vcpu *vcpu, bool want)
 {
     vcpu->run->request_interrupt_window = want;
