@@ -133,7 +133,7 @@ static void user_deep(void)
 static void mix_deep(const struct interrupted *found)
 {
     (void)found;
-    landed = mix(landed, *deep_count);
+    landed = mix(landed, deep_count ? *deep_count : 0); /* a tick may come before the loop */
 }
 
 static void mix_count(const struct interrupted *found)
