@@ -122,6 +122,10 @@ struct timeline_stops {
 int timeline_detach(struct timeline *t, struct timeline_stops *stops, struct err *e);
 void timeline_attach(struct timeline *t, const struct timeline_stops *stops);
 
+/* Why the player has stopped, which is not in the guest. */
+enum timeline_stop timeline_stop_of(const struct timeline *t);
+/* Whether there are breakpoints where the vCPU stands, which have `hit` set then. */
+bool timeline_at_breakpoint(struct timeline *t);
 /* Forwards, one step or to the next breakpoint, after timeline_change(). */
 enum timeline_stop timeline_go_changed(struct timeline *t, bool once, struct err *e);
 /* One step, or within a REP several, at most so many, or none if t->target was reached before; if

@@ -204,15 +204,6 @@ enum timeline_stop timeline_reverse_step(struct timeline *t, struct err *e)
 
 /* ---- to a breakpoint ---- */
 
-static bool at_breakpoint(struct timeline *t)
-{
-    struct player *p = t->player;
-    struct kvm_sregs sregs;
-
-    vcpu_get_sregs(&p->cpu->vcpu, &sregs);
-    return breakpoints_look(&p->stops, p->cpu->vcpu.regs, &sregs) > 0;
-}
-
 /*
  * The last hit in a stretch of the way: so many hits behind a checkpoint, 0 being at it; or so many
  * steps. Running, memory that is watched stops behind the instruction that changed it; stepping, it
@@ -234,7 +225,7 @@ static enum timeline_stop search_steps(struct timeline *t, struct last_hit *last
     const uint64_t steps = t->target->steps;
 
     for (uint64_t i = 0, done; i < steps; i += done) {
-        if (!t->player->at_sync && at_breakpoint(t))
+        if (!t->player->at_sync && timeline_at_breakpoint(t))
             *last = (struct last_hit){.from = from, .steps = i};
         enum timeline_stop stop = timeline_step_watching(t, steps - i, &done, e);
         if (t->left_hit)
@@ -262,7 +253,7 @@ static enum timeline_stop next_hit(struct timeline *t, bool *leave, struct err *
 /* The same as search_steps(), running. */
 static enum timeline_stop search_running(struct timeline *t, struct last_hit *last, struct err *e)
 {
-    bool leave = !t->player->at_sync && at_breakpoint(t);
+    bool leave = !t->player->at_sync && timeline_at_breakpoint(t);
     enum timeline_stop stop;
 
     if (leave)
@@ -305,7 +296,7 @@ static enum timeline_stop go_to_step(struct timeline *t, const struct last_hit *
             !timeline_mark(t, t->steps, e))
             return TIMELINE_FAILED;
     } else if (stop == TIMELINE_THERE) {
-        at_breakpoint(t); /* for which ones are hit */
+        timeline_at_breakpoint(t); /* for which ones are hit */
     }
     return stop == TIMELINE_THERE ? TIMELINE_BREAKPOINT : stop;
 }
@@ -327,7 +318,7 @@ static enum timeline_stop go_to_hit(struct timeline *t, const struct last_hit *h
     if (t->steps && !timeline_mark(t, STEPS_UNKNOWN, e))
         return TIMELINE_FAILED;
     if (!hit->watched) {
-        at_breakpoint(t);
+        timeline_at_breakpoint(t);
         return stop;
     }
     /* Now we stand behind the instruction. */
@@ -372,7 +363,7 @@ enum timeline_stop timeline_reverse_continue(struct timeline *t, struct err *e)
 
     if (stop == TIMELINE_FAILED)
         return stop;
-    if (stop == TIMELINE_UNDONE && at_breakpoint(t))
+    if (stop == TIMELINE_UNDONE && timeline_at_breakpoint(t))
         return TIMELINE_BREAKPOINT;
     timeline_keep_all(t, true);
     stop = reverse_continue(t, e);

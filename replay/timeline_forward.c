@@ -20,7 +20,7 @@ static void pass(struct timeline *t, uint64_t steps)
     t->steps = steps;
 }
 
-static enum timeline_stop stop_of(struct timeline *t)
+enum timeline_stop timeline_stop_of(const struct timeline *t)
 {
     switch (t->player->status) {
     case PLAYER_BREAK:
@@ -31,8 +31,17 @@ static enum timeline_stop stop_of(struct timeline *t)
     case PLAYER_DIVERGED:
         return TIMELINE_DIVERGED;
     default:
-        return TIMELINE_THERE;
+        return t->interrupted ? TIMELINE_INTERRUPTED : TIMELINE_THERE;
     }
+}
+
+bool timeline_at_breakpoint(struct timeline *t)
+{
+    struct player *p = t->player;
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(&p->cpu->vcpu, &sregs);
+    return breakpoints_look(&p->stops, p->cpu->vcpu.regs, &sregs) > 0;
 }
 
 /* Checkpoints between the sync points ahead that nobody asked for: running past them, one could not
@@ -170,7 +179,7 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
                 return TIMELINE_THERE;
         }
         if (p->status != PLAYER_STOPPED)
-            return stop_of(t);
+            return timeline_stop_of(t);
         timeline_add_time(t);
         if (t->steps && p->at_sync && t->at_ns - t->here->at_ns > t->spacing_ns &&
             !timeline_mark(t, STEPS_UNKNOWN, e))
@@ -235,16 +244,14 @@ static uint64_t up_to_checkpoint(const struct timeline *t, uint64_t most)
 enum timeline_stop timeline_leave_sync(struct timeline *t, struct err *e)
 {
     struct player *p = t->player;
-    struct kvm_sregs sregs;
 
     if (player_leave_sync(p, e) < 0)
         return TIMELINE_FAILED;
     if (p->status != PLAYER_STOPPED)
-        return stop_of(t);
+        return timeline_stop_of(t);
     if (vcpu_event_pending(&p->cpu->vcpu) || vcpu_nmi_pending(&p->cpu->vcpu))
         return TIMELINE_THERE;
-    vcpu_get_sregs(&p->cpu->vcpu, &sregs);
-    t->left_hit = breakpoints_look(&p->stops, p->cpu->vcpu.regs, &sregs);
+    t->left_hit = timeline_at_breakpoint(t);
     look_around(t);
     return TIMELINE_THERE;
 }
@@ -266,7 +273,7 @@ static enum timeline_stop steps_at_once(struct timeline *t, uint64_t most, uint6
     if (player_steps(t->player, up_to_checkpoint(t, most), done, e) < 0)
         return TIMELINE_FAILED;
     if (t->player->status != PLAYER_STOPPED)
-        return stop_of(t);
+        return timeline_stop_of(t);
     if (t->steps != STEPS_UNKNOWN)
         t->steps += *done;
     look_around(t);
@@ -349,9 +356,7 @@ enum timeline_stop timeline_step_watching(struct timeline *t, uint64_t most, uin
 /* A breakpoint where we stand does not count until it is left. */
 enum timeline_stop timeline_continue(struct timeline *t, struct err *e)
 {
-    struct player *p = t->player;
     enum timeline_stop stop = TIMELINE_THERE;
-    struct kvm_sregs sregs;
     uint64_t done;
 
     if (t->changed)
@@ -359,8 +364,7 @@ enum timeline_stop timeline_continue(struct timeline *t, struct err *e)
     /* An interrupt never leads to before where one stood. */
     if (t->steps && t->steps != STEPS_UNKNOWN && !timeline_mark(t, t->steps, e))
         return TIMELINE_FAILED;
-    vcpu_get_sregs(&p->cpu->vcpu, &sregs);
-    if (breakpoints_look(&p->stops, p->cpu->vcpu.regs, &sregs))
+    if (timeline_at_breakpoint(t))
         stop = timeline_step_watching(t, 1, &done, e);
     return settle(t, stop == TIMELINE_THERE ? timeline_run(t, UINT64_MAX, e) : stop, e);
 }

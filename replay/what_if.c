@@ -27,21 +27,6 @@ enum timeline_stop timeline_undo(struct timeline *t, struct err *e)
     return moved ? TIMELINE_UNDONE : TIMELINE_THERE;
 }
 
-static enum timeline_stop stop_of(const struct timeline *t)
-{
-    switch (t->player->status) {
-    case PLAYER_BREAK:
-        return TIMELINE_BREAKPOINT;
-    case PLAYER_ENDED:
-    case PLAYER_CUT:
-        return TIMELINE_END;
-    case PLAYER_DIVERGED:
-        return TIMELINE_DIVERGED;
-    default:
-        return t->interrupted ? TIMELINE_INTERRUPTED : TIMELINE_THERE;
-    }
-}
-
 /* Leave the instruction where we stand. */
 static enum timeline_stop step(struct timeline *t, struct err *e)
 {
@@ -52,7 +37,7 @@ static enum timeline_stop step(struct timeline *t, struct err *e)
         return TIMELINE_FAILED;
     if (t->player->status == PLAYER_STOPPED && watchpoints_changed(set))
         return TIMELINE_BREAKPOINT;
-    return stop_of(t);
+    return timeline_stop_of(t);
 }
 
 /* Without checkpoints: those of the timeline are places of the recording. */
@@ -63,7 +48,7 @@ static enum timeline_stop go(struct timeline *t, bool once, struct err *e)
     struct kvm_sregs sregs;
 
     if (p->status == PLAYER_ENDED || p->status == PLAYER_CUT || p->status == PLAYER_DIVERGED)
-        return stop_of(t);
+        return timeline_stop_of(t);
     t->moved = true;
     t->steps = STEPS_UNKNOWN;
     vcpu_get_sregs(&p->cpu->vcpu, &sregs);
@@ -71,7 +56,7 @@ static enum timeline_stop go(struct timeline *t, bool once, struct err *e)
         stop = step(t, e);
     if (once || stop != TIMELINE_THERE)
         return stop;
-    return player_run(p, UINT64_MAX, e) < 0 ? TIMELINE_FAILED : stop_of(t);
+    return player_run(p, UINT64_MAX, e) < 0 ? TIMELINE_FAILED : timeline_stop_of(t);
 }
 
 enum timeline_stop timeline_go_changed(struct timeline *t, bool once, struct err *e)
