@@ -6,6 +6,8 @@ KILLS=${KILLS:-5}
 
 # record ARGUMENT...: starts a recording in the background, as $pid; its keyboard is $keys, or nobody's.
 record() {
+    # Here, not by the redirections: what the one before wrote could be read before they are made.
+    rm -f cut.ditto cut.out cut.err
     "$DITTO" run -o cut.ditto --quiet "$@" <"${keys:-/dev/null}" >cut.out 2>cut.err 3>&- &
     pid=$!
 }
@@ -25,7 +27,6 @@ has_recorded() {
         [ $((round % 5)) != 1 ] || what=(--from "$booted")
         # Only with more KILLS: before anything of it can be replayed a kernel that boots is looked into, and packed.
         [ $((round % 10)) != 6 ] || what=(--append ditto.script=boot "$IMAGE")
-        rm -f cut.ditto
         record "${what[@]}"
         wait_until 120 has_recorded
         sleep $((RANDOM % 3)).$((RANDOM % 10))
@@ -44,7 +45,6 @@ has_recorded() {
 
 @test "a recorder killed while its guest sleeps or hangs has all that was before" {
     for what in 'how=1' 'how=2' 'how=1 --smp crew --cpus 2' 'how=2 --smp crew --cpus 2'; do
-        rm -f cut.ditto
         # shellcheck disable=SC2086 # options
         record --memory 32M --kernel "$BUILD/guests/standstill.elf" --append $what
         wait_until 60 grep -q 'any more' cut.out
@@ -73,7 +73,6 @@ has_recorded() {
 
 @test "a guest that KVM does not come out of is ended by its user" {
     for kind in cr3-nowhere gdt-nowhere; do
-        rm -f cut.ditto
         record --memory 32M --append "$kind=1 timer=1" --kernel "$BUILD/guests/hostile.elf"
         wait_until 60 grep -q $kind cut.out
         sleep 1
