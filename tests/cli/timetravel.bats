@@ -119,6 +119,23 @@ debug() {
         tr '\n' ' ')" = '20 20+ 18+ 20+ 20 ' ]
 }
 
+# In one long pass a place comes once, so that its last hit before here is the forced point itself.
+@test "a breakpoint at a forced point, and the way back past it" {
+    local at
+    ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/long-pass.elf"
+    at=$("$DITTO" dump c.ditto | awk '$2 == "sync" && /forced point/ && ++n == 4 { print $1 }')
+    symbols=$BUILD/guests/long-pass.elf
+    serve c.ditto
+    debug "monitor seek $at" 'maintenance flush register-cache' 'set $at = $pc' 'break *$at' "monitor seek $((at + 7))" \
+        'maintenance flush register-cache' reverse-continue 'p $pc == $at' 'monitor when' reverse-continue \
+        'monitor when' continue 'p $pc == $at' kill
+    [ "$status" = 0 ]
+    wait "$server"
+    [[ $output != *diverged* && $output != *'not found again'* ]]
+    # Its interrupt is taken first; the instruction is where that one's end leads to.
+    [[ $output == *'$1 = 1'*" and some instructions, "*'No more reverse-execution history'*'sync point 0, '*'$2 = 1'* ]]
+}
+
 @test "gdb walks back from a corrupted word to the instruction that wrote it" {
     ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf"
     grep -q 'somebody has written over it' run.out
