@@ -69,7 +69,7 @@ snapshots_of() {
 # booted: sets $booted to a place where the small image's shell waits for its first line: a recording's snapshot.
 # It is recorded once for all suites and each new dittovm. To the machine that goes on there, $DITTO_IN is typed.
 booted() {
-    local file=$BUILD/tests/booted.ditto lock work before machine left=3000
+    local file=$BUILD/tests/booted.ditto lock work keys before machine left=3000
     mkdir -p "$BUILD/tests"
     exec {lock}>"$file.lock"
     flock $lock
