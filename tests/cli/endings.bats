@@ -13,7 +13,7 @@ record() {
 }
 
 # A small guest that is interrupted all the time.
-count=(--memory 32M --append ticks=100000 --kernel "$BUILD/guests/count-user.elf")
+count=(--memory 32M --append ticks=100000 --kernel "$BUILD/guests/count.elf")
 
 has_recorded() {
     [ -s cut.ditto ] && "$DITTO" info cut.ditto >/dev/null 2>&1

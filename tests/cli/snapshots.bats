@@ -145,7 +145,7 @@ from_snapshot() {
 @test "a recorder at work says so, and one that is killed leaves its snapshots" {
     unset DITTO_SERVER # the dittovm outside of a host knows who records
     "$DITTO" run --quiet --memory 32M -o c.ditto --checkpoint-every 1 \
-        --kernel "$BUILD/guests/count-user.elf" --append ticks=100000 >/dev/null 2>&1 </dev/null 3>&- &
+        --kernel "$BUILD/guests/count.elf" --append ticks=100000 >/dev/null 2>&1 </dev/null 3>&- &
     running=$!
     for _ in $(seq 600); do
         sleep 0.2
