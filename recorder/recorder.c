@@ -119,6 +119,8 @@ int recorder_initial(struct recorder *r, const struct initial_state *initial, st
         vcpu_pending_encode(&r->scratch, &initial->cpus[i].pending);
     }
     bytes_put_u8(&r->scratch, (uint8_t)(initial->dlab | initial->loopback << 1));
+    for (unsigned i = 0; i < initial->cpu_count; i++)
+        x87_last_encode(&r->scratch, &initial->cpus[i].state.fpu);
     put(r, STREAM_STATE);
     if (put_disk(r, initial->disk, e) < 0)
         return -1;

@@ -185,6 +185,20 @@ bool vcpu_pending_decode(struct cursor *in, struct vcpu_pending *pending)
     return !in->bad;
 }
 
+void x87_last_encode(struct bytes *out, const struct kvm_fpu *fpu)
+{
+    bytes_put_u16(out, fpu->last_opcode);
+    bytes_put_u64(out, fpu->last_ip);
+    bytes_put_u64(out, fpu->last_dp);
+}
+
+void x87_last_decode(struct cursor *in, struct kvm_fpu *fpu)
+{
+    fpu->last_opcode = cursor_u16(in);
+    fpu->last_ip = cursor_u64(in);
+    fpu->last_dp = cursor_u64(in);
+}
+
 uint64_t fpu_digest(const struct kvm_fpu *fpu)
 {
     struct bytes b = {0};

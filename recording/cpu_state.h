@@ -48,7 +48,15 @@ bool vcpu_pending_fault(const struct vcpu_pending *pending);
 void vcpu_pending_encode(struct bytes *out, const struct vcpu_pending *pending);
 bool vcpu_pending_decode(struct cursor *in, struct vcpu_pending *pending);
 
-/* Of x87 and SSE state alone. */
+/* MXCSR at reset (Intel SDM vol. 1, 10.2.3). */
+#define MXCSR_RESET 0x1f80u
+/*
+ * Of x87 and SSE state alone; as in vcpu_state_encode() without the opcode, instruction and operand
+ * of the last x87 instruction, which AMD's CPUs do not keep (see docs/nondeterminism.md).
+ */
 uint64_t fpu_digest(const struct kvm_fpu *fpu);
+/* Those three. */
+void x87_last_encode(struct bytes *out, const struct kvm_fpu *fpu);
+void x87_last_decode(struct cursor *in, struct kvm_fpu *fpu);
 
 #endif

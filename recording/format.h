@@ -46,6 +46,8 @@
  *   17  a landmark may have a byte of the digest of each page
  *   18  what a #GP was is read where the vCPU comes to it, not when its turn comes (--smp crew)
  *   19  RDTSC of a program may have prefixes
+ *   20  a vCPU's state has MXCSR (before, 0), digests and landmarks have it, too; what its x87 unit
+ *       did last is in snapshots and in the state at the beginning
  *
  * BLOCK
  *
@@ -97,12 +99,13 @@
  *               The block before INDEX is an EPOCH.
  */
 #define RECORDING_MAGIC   "DITTOREC"
-#define RECORDING_VERSION 19u
+#define RECORDING_VERSION 20u
 #define RECORDING_OLDEST  12u
-/* The first with what a reader can do nothing about (18 above), and the one that a reader has to
- * tell from those before it. */
+/* The first with what a reader can do nothing about (18 above), and those that a reader has to
+ * tell from the ones before them. */
 #define RECORDING_TRAPS_ON_ARRIVAL 18u
 #define RECORDING_RDTSC_PREFIXES   19u
+#define RECORDING_MXCSR            20u
 
 #define FILE_HEADER_BYTES  32u
 #define BLOCK_HEADER_BYTES 24u

@@ -122,6 +122,7 @@ static void runs_decode(struct cursor *in, struct snapshot *s, uint64_t runs, ui
 /* ---- the mark ---- */
 
 enum { MARK_DLAB = 1, MARK_LOOPBACK = 2 };
+enum { CPU_WINDOW = 1, CPU_HAS_RUN = 2, CPU_X87_LAST = 4 };
 
 static void codec_encode(struct bytes *out, const struct event_codec *codec)
 {
@@ -151,10 +152,14 @@ static void cpu_encode(struct bytes *out, const struct cpu_mark *m)
 
     if (!last.kind) /* it has not run yet */
         last.kind = EXIT_SYNC_LAST;
-    bytes_put_u8(out, (uint8_t)(m->window | (m->last_sync.kind != 0) << 1));
+    bytes_put_u8(out,
+                 (uint8_t)((m->window ? CPU_WINDOW : 0) | (m->last_sync.kind ? CPU_HAS_RUN : 0) |
+                           (m->without_x87_last ? 0 : CPU_X87_LAST)));
     sync_encode(out, &zero, &last);
     vcpu_state_encode(out, &m->state);
     vcpu_pending_encode(out, &m->pending);
+    if (!m->without_x87_last)
+        x87_last_encode(out, &m->state.fpu);
 }
 
 static void cpu_decode(struct cursor *in, struct cpu_mark *m)
@@ -162,13 +167,16 @@ static void cpu_decode(struct cursor *in, struct cpu_mark *m)
     struct sync_point zero = {0};
     const uint8_t flags = cursor_u8(in);
 
-    m->window = flags & 1;
+    m->window = flags & CPU_WINDOW;
     sync_decode(in, &zero, &m->last_sync);
-    if (!(flags & 2))
+    if (!(flags & CPU_HAS_RUN))
         m->last_sync = (struct sync_point){0};
     vcpu_state_decode(in, &m->state);
     vcpu_pending_decode(in, &m->pending);
-    if (flags > 3)
+    m->without_x87_last = !(flags & CPU_X87_LAST);
+    if (!m->without_x87_last)
+        x87_last_decode(in, &m->state.fpu);
+    if (flags > (CPU_WINDOW | CPU_HAS_RUN | CPU_X87_LAST))
         in->bad = true;
 }
 

@@ -41,6 +41,7 @@ struct cpu_mark {
     bool window;
     struct sync_point last_sync;
     uint64_t branches;
+    bool without_x87_last; /* of a recording before format 20 */
 };
 
 struct player_mark {

@@ -195,6 +195,14 @@ uint64_t snapshot_entry_bytes(const struct snapshot_entry *entry)
 
 /* ---- one of them ---- */
 
+/* Whoever made it did not know MXCSR; most code leaves it alone. */
+static void guess_mxcsr(struct player_mark *mark)
+{
+    for (unsigned i = 0; i < mark->cpu_count; i++)
+        if (!mark->cpus[i].state.fpu.mxcsr)
+            mark->cpus[i].state.fpu.mxcsr = MXCSR_RESET;
+}
+
 int snapshot_read(const struct recording *r, const struct snapshot_entry *entry, uint64_t pages,
                   struct snapshot *s, struct err *e)
 {
@@ -220,6 +228,8 @@ int snapshot_read(const struct recording *r, const struct snapshot_entry *entry,
         struct cursor c = cursor_of(data, entry->len);
         if (!snapshot_decode(&c, s))
             rc = bad(r, "a snapshot makes no sense", e);
+        else if (recording_version(r) < RECORDING_MXCSR)
+            guess_mxcsr(&s->mark);
     }
     for (size_t i = 0; rc == 0 && i < s->run_count; i++) {
         const struct page_run *run = &s->runs[i];

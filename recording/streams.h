@@ -44,7 +44,8 @@ enum stream_kind {
  * last GFN - 1), svarint(chunk number - last chunk number - 1); both start at -1. */
 #define STREAM_IMAGE 60
 /* The state of each vCPU before its first instruction (vcpu_state_encode, vcpu_pending_encode),
- * vCPU 0 first; then u8: the console's UART has DLAB set (1), is in loopback (2). */
+ * vCPU 0 first; then u8: the console's UART has DLAB set (1), is in loopback (2); then, from format
+ * 20 on, of each vCPU x87_last_encode(). */
 #define STREAM_STATE 61
 
 /* The guest kernel's symbols, in order of address (recording/symbol.h): varint(address - last

@@ -14,6 +14,7 @@ static int mark_cpu(struct player_cpu *cpu, struct cpu_mark *mark, struct err *e
     mark->window = vcpu->run->request_interrupt_window;
     mark->last_sync = cpu->last_sync;
     mark->branches = cpu->clock.branches;
+    mark->without_x87_last = vcpu->without_mxcsr;
     return vcpu_complete(vcpu, e) < 0 || vcpu_state_get(vcpu, &mark->state, e) < 0 ||
                    vcpu_pending_get(vcpu, &mark->pending, e) < 0
                ? -1

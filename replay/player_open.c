@@ -55,11 +55,29 @@ static int load_image(struct player *p, struct err *e)
     return rc;
 }
 
+/* Of the bytes of STREAM_STATE. */
+static bool decode_state(struct player *p, struct cursor *in, struct cpu_mark *cpus)
+{
+    const bool has_mxcsr = recording_version(p->recording) >= RECORDING_MXCSR;
+
+    for (unsigned i = 0; i < p->cpu_count && !in->bad; i++) {
+        vcpu_state_decode(in, &cpus[i].state);
+        vcpu_pending_decode(in, &cpus[i].pending);
+        if (!has_mxcsr)
+            cpus[i].state.fpu.mxcsr = MXCSR_RESET;
+    }
+    const uint8_t uart = cursor_u8(in);
+    p->dlab = uart & 1;
+    p->loopback = uart & 2;
+    for (unsigned i = 0; i < p->cpu_count && has_mxcsr; i++)
+        x87_last_decode(in, &cpus[i].state.fpu);
+    return !in->bad && uart <= 3;
+}
+
 static int load_state(struct player *p, struct err *e)
 {
     struct stream_reader *in = stream_open(p->recording, STREAM_STATE, e);
-    struct vcpu_state state;
-    struct vcpu_pending pending;
+    struct cpu_mark cpus[MAX_VCPUS];
     size_t got;
     int rc = 0;
 
@@ -67,19 +85,15 @@ static int load_state(struct player *p, struct err *e)
         return -1;
     const uint8_t *data = stream_peek(in, STREAM_MAX_PEEK, &got);
     struct cursor c = cursor_of(data, data ? got : 0);
+    if (!decode_state(p, &c, cpus))
+        rc = player_bad(p, e, "it has no initial CPU state");
     for (unsigned i = 0; i < p->cpu_count && rc == 0; i++) {
         struct vcpu *vcpu = &p->cpus[i].vcpu;
-        if (!vcpu_state_decode(&c, &state) || !vcpu_pending_decode(&c, &pending))
-            rc = player_bad(p, e, "it has no initial CPU state");
-        else if (vcpu_state_set(vcpu, &state, e) < 0 || vcpu_pending_set(vcpu, &pending, e) < 0 ||
-                 vcpu_complete(vcpu, e) < 0) /* for what KVM says in kvm_run about interrupts */
+        if (vcpu_state_set(vcpu, &cpus[i].state, e) < 0 ||
+            vcpu_pending_set(vcpu, &cpus[i].pending, e) < 0 ||
+            vcpu_complete(vcpu, e) < 0) /* for what KVM says in kvm_run about interrupts */
             rc = -1;
     }
-    const uint8_t uart = cursor_u8(&c);
-    if (rc == 0 && (c.bad || uart > 3))
-        rc = player_bad(p, e, "it has no initial UART state");
-    p->dlab = uart & 1;
-    p->loopback = uart & 2;
     stream_close(in);
     return rc;
 }
@@ -150,6 +164,7 @@ static int open_cpus(struct player *p, const struct clock_ops *clock, bool count
             return -1;
         cpu->vcpu.owns_tsd = p->owns_tsd;
         cpu->vcpu.bare_rdtsc = recording_version(p->recording) < RECORDING_RDTSC_PREFIXES;
+        cpu->vcpu.without_mxcsr = recording_version(p->recording) < RECORDING_MXCSR;
         if (open_clock(p, cpu, clock, counted, e) < 0)
             return -1;
         stepper_init(&cpu->stepper, &cpu->vcpu);

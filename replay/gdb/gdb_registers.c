@@ -111,8 +111,7 @@ static const struct feature sys = {
         "st" #n, "i387_ext", NULL, &core, 10, 10, offsetof(struct view, state.fpu.fpr[n])          \
     }
 #define CONTROL(name, f) REG(core, name, 4, "int", "float", f)
-/* Where the x87's last instruction was: CPUs differ in what they keep, so recordings have it not.
- */
+/* Where the x87's last instruction was: CPUs differ in what they keep. */
 #define NOTHING(name)                                                                              \
     {                                                                                              \
         name, "int", "float", &core, 4, 0, 0                                                       \

@@ -136,6 +136,27 @@ debug() {
     [[ $output == *'$1 = 1'*" and some instructions, "*'No more reverse-execution history'*'sync point 0, '*'$2 = 1'* ]]
 }
 
+@test "x87 and SSE registers are there behind a snapshot, on the way back, and live" {
+    ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/fpu-state.elf"
+    ditto 0 snapshot --quiet --at 20 c.ditto
+    ditto_to 120 replay.out replay.err replay c.ditto@1
+    cmp run.out replay.out # it puts out nothing before
+    ditto 0 verify c.ditto@1
+    [[ $output == *identical* ]]
+    ditto_to 120 live.out live.err run --from c.ditto@1 -o live.ditto
+    cmp run.out live.out
+    ditto 0 verify live.ditto
+    symbols=$BUILD/guests/fpu-state.elf
+    serve c.ditto
+    debug 'p/x $mxcsr' 'monitor seek 30' 'maintenance flush register-cache' 'p/x $mxcsr' 'p/x $xmm15.v2_int64[0]' \
+        'monitor seek 1' 'monitor seek 25' 'maintenance flush register-cache' 'p/x $mxcsr' reverse-continue \
+        'p/x $mxcsr' kill
+    [ "$status" = 0 ]
+    wait "$server"
+    # As numbers: gdb shows the flags of the register by their names.
+    [ "$(sed -n 's/^\$[0-9]* = //p' <<<"$output" | tr '\n' ' ')" = '0x1f80 0x7fa0 0xfedcba9876543210 0x7fa0 0x1f80 ' ]
+}
+
 @test "gdb walks back from a corrupted word to the instruction that wrote it" {
     ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf"
     grep -q 'somebody has written over it' run.out

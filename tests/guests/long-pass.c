@@ -2,7 +2,8 @@
 
 #define TICKS 10
 
-/* One pass takes about as long as the time between two ticks: each place is passed a few times in it. */
+/* One pass takes about as long as the time between two ticks: each place is passed a few times in
+ * it. */
 void guest_main(void)
 {
     const uint64_t n = parameter("ticks", TICKS);

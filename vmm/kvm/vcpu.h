@@ -43,6 +43,8 @@ struct vcpu {
     bool guest_tsd; /* what the guest believes of it then */
     /* RDTSC with a prefix is not taken for one in programs: recording/format.h, before 19. */
     bool bare_rdtsc;
+    /* Digests have 0 for MXCSR: before 20. To be set before one is taken. */
+    bool without_mxcsr;
 };
 
 /* Number `index` of `count`, at most MAX_VCPUS. It must not be moved, and be destroyed before vm.

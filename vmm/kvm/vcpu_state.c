@@ -24,6 +24,62 @@ static void msr_block_init(struct msr_block *block)
         block->entry[i].index = msr_state_list[i];
 }
 
+/* What FXSAVE and XSAVE store of x87 and SSE in 64-bit code (Intel SDM vol. 1, table 10-2). */
+struct legacy_area {
+    uint16_t fcw, fsw;
+    uint8_t ftw, reserved;
+    uint16_t fop;
+    uint64_t fip, fdp;
+    uint32_t mxcsr, mxcsr_mask;
+    uint8_t st[8][16], xmm[16][16];
+};
+#define XSTATE_BV      128u /* the header's first word (13.4.2), in words of 32 bits */
+#define XSTATE_X87_SSE 3u
+
+/* KVM_GET_FPU and KVM_SET_FPU leave out MXCSR, and a vCPU that has not run yet keeps nothing of the
+ * latter: XSTATE_BV says that all is as at reset. */
+static int fpu_get(const struct vcpu *vcpu, struct kvm_fpu *fpu)
+{
+    struct kvm_xsave xsave;
+    struct legacy_area area;
+
+    if (ioctl(vcpu->fd, KVM_GET_XSAVE, &xsave) < 0)
+        return -1;
+    memcpy(&area, xsave.region, sizeof area);
+    *fpu = (struct kvm_fpu){.fcw = area.fcw,
+                            .fsw = area.fsw,
+                            .ftwx = area.ftw,
+                            .last_opcode = area.fop,
+                            .last_ip = area.fip,
+                            .last_dp = area.fdp,
+                            .mxcsr = area.mxcsr};
+    memcpy(fpu->fpr, area.st, sizeof fpu->fpr);
+    memcpy(fpu->xmm, area.xmm, sizeof fpu->xmm);
+    return 0;
+}
+
+static int fpu_set(const struct vcpu *vcpu, const struct kvm_fpu *fpu)
+{
+    struct kvm_xsave xsave;
+    struct legacy_area area;
+
+    if (ioctl(vcpu->fd, KVM_GET_XSAVE, &xsave) < 0)
+        return -1;
+    memcpy(&area, xsave.region, sizeof area);
+    area.fcw = fpu->fcw;
+    area.fsw = fpu->fsw;
+    area.ftw = fpu->ftwx;
+    area.fop = fpu->last_opcode;
+    area.fip = fpu->last_ip;
+    area.fdp = fpu->last_dp;
+    area.mxcsr = fpu->mxcsr;
+    memcpy(area.st, fpu->fpr, sizeof area.st);
+    memcpy(area.xmm, fpu->xmm, sizeof area.xmm);
+    memcpy(xsave.region, &area, sizeof area);
+    xsave.region[XSTATE_BV] |= XSTATE_X87_SSE;
+    return ioctl(vcpu->fd, KVM_SET_XSAVE, &xsave);
+}
+
 int vcpu_state_get(struct vcpu *vcpu, struct vcpu_state *state, struct err *e)
 {
     struct msr_block block;
@@ -32,8 +88,7 @@ int vcpu_state_get(struct vcpu *vcpu, struct vcpu_state *state, struct err *e)
     memset(state, 0, sizeof *state);
     msr_block_init(&block);
     if (ioctl(vcpu->fd, KVM_GET_REGS, &state->regs) < 0 ||
-        ioctl(vcpu->fd, KVM_GET_SREGS, &state->sregs) < 0 ||
-        ioctl(vcpu->fd, KVM_GET_FPU, &state->fpu) < 0)
+        ioctl(vcpu->fd, KVM_GET_SREGS, &state->sregs) < 0 || fpu_get(vcpu, &state->fpu) < 0)
         return err_set(e, STATUS_ERROR, "cannot read the vCPU's state: %s", strerror(errno));
     if (vcpu->owns_tsd && !vcpu->guest_tsd)
         state->sregs.cr4 &= ~CR4_TSD;
@@ -47,7 +102,6 @@ int vcpu_state_get(struct vcpu *vcpu, struct vcpu_state *state, struct err *e)
 int vcpu_state_set(struct vcpu *vcpu, const struct vcpu_state *state, struct err *e)
 {
     struct msr_block block;
-    struct kvm_fpu fpu = state->fpu;
     struct kvm_sregs sregs, now;
 
     /* The APIC base is not part of the state: vcpu_create() has set it. */
@@ -59,7 +113,7 @@ int vcpu_state_set(struct vcpu *vcpu, const struct vcpu_state *state, struct err
     for (unsigned i = 0; i < msr_state_count; i++)
         block.entry[i].data = state->msrs[i];
     if (!vcpu_try_sregs(vcpu, &sregs) || ioctl(vcpu->fd, KVM_SET_REGS, &state->regs) < 0 ||
-        ioctl(vcpu->fd, KVM_SET_FPU, &fpu) < 0)
+        fpu_set(vcpu, &state->fpu) < 0)
         return err_set(e, STATUS_ERROR, "KVM refuses the vCPU's state: %s", strerror(errno));
     *vcpu->regs = state->regs;
     vcpu_set_cr8(vcpu, sregs.cr8 & 15); /* or KVM's next run would bring back the old one */
@@ -148,6 +202,8 @@ int vcpus_digest(struct vm *vm, uint64_t *digest, struct err *e)
         if (!vm->vcpu[i])
             continue;
         rc = vcpu_complete(vm->vcpu[i], e) < 0 ? -1 : vcpu_state_get(vm->vcpu[i], &state, e);
+        if (rc == 0 && vm->vcpu[i]->without_mxcsr)
+            state.fpu.mxcsr = 0;
         if (rc == 0)
             vcpu_state_encode(&b, &state);
     }
@@ -159,8 +215,10 @@ int vcpus_digest(struct vm *vm, uint64_t *digest, struct err *e)
 uint64_t vcpu_fpu_digest(struct vcpu *vcpu)
 {
     struct kvm_fpu fpu;
-    int rc = ioctl(vcpu->fd, KVM_GET_FPU, &fpu);
+    int rc = fpu_get(vcpu, &fpu);
 
     assert(rc == 0);
+    if (vcpu->without_mxcsr)
+        fpu.mxcsr = 0;
     return fpu_digest(&fpu);
 }

@@ -191,7 +191,7 @@ static int set_boot_state(struct machine *m, const struct boot_state *boot, stru
     s->cr3 = boot->cr3;
     s->cr4 = CR4_PAE;
     s->efer = EFER_BOOT;
-    state.fpu = (struct kvm_fpu){.fcw = 0x37f, .mxcsr = 0x1f80};
+    state.fpu = (struct kvm_fpu){.fcw = 0x37f, .mxcsr = MXCSR_RESET};
     return vcpu_state_set(&m->cpus[0].vcpu, &state, e);
 }
 

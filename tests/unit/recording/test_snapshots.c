@@ -31,6 +31,13 @@ static void make_cpu(struct cpu_mark *m)
     m->state.sregs.cs = vcpu_flat_segment(0x33, true);
     m->state.sregs.cr3 = rnd();
     fill(m->state.fpu.xmm, sizeof m->state.fpu.xmm);
+    m->state.fpu.mxcsr = (uint32_t)rnd();
+    m->without_x87_last = rnd() % 2;
+    if (!m->without_x87_last) {
+        m->state.fpu.last_opcode = (uint16_t)rnd();
+        m->state.fpu.last_ip = rnd();
+        m->state.fpu.last_dp = rnd();
+    }
     m->state.msrs[0] = rnd();
     fill(m->pending.debug.db, sizeof m->pending.debug.db);
     m->pending.debug.dr6 = rnd();
@@ -74,6 +81,7 @@ static void make_mark(struct player_mark *m, uint64_t ordinal)
 static void expect_cpu(const struct cpu_mark *got, const struct cpu_mark *m)
 {
     assert_int_equal(got->window, m->window);
+    assert_int_equal(got->without_x87_last, m->without_x87_last);
     assert_int_equal(got->last_sync.kind, m->last_sync.kind);
     assert_int_equal(got->last_sync.at, m->last_sync.at);
     assert_int_equal(got->last_sync.count, m->last_sync.count);
