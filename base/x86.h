@@ -21,6 +21,12 @@
 #define RFLAGS_RF     (1ull << 16)
 #define RFLAGS_STATUS 0x8d5ull /* CF, PF, AF, ZF, SF and OF */
 
+/* Debug registers: breakpoints that are enabled in DR7, and those that DR6 says were hit. */
+#define DR7_ENABLED 0xffull
+#define DR6_HITS    0xfull
+#define DR6_RESET   0xffff0ff0ull
+
+#define VECTOR_DB 1
 #define VECTOR_UD 6
 #define VECTOR_GP 13
 

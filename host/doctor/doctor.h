@@ -29,6 +29,7 @@ void probe_setcc(struct probe_outcome *o);
 /* The flags behind a CMPXCHG16B are right for whoever looks at them before the next that sets any.
  */
 void probe_cmpxchg(struct probe_outcome *o);
+void probe_guest_breakpoint(struct probe_outcome *o);
 /* FNSTENV shows where the last x87 instruction was, also when there was an exit behind it. */
 void probe_x87_pointers(struct probe_outcome *o);
 /* Instructions that the guest's CPUID hides fault. */

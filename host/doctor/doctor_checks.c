@@ -30,6 +30,10 @@ static const char *look_for_doubt(void)
         if (o.result != PROBE_OK)
             return "this emulated CPU loses the flags behind a CMPXCHG16B, where a breakpoint may "
                    "be; 'make khost-qemu' builds a QEMU that keeps them";
+        isolated_run(probe_guest_breakpoint, QUICK_LIMIT_MS, &o);
+        if (o.result != PROBE_OK)
+            return "this emulated CPU notices a guest's own breakpoints (DR7) by chance; 'make "
+                   "khost-qemu' builds a QEMU that always does";
     }
     isolated_run(probe_x87_pointers, QUICK_LIMIT_MS, &o);
     return o.result == PROBE_MISSING

@@ -2,6 +2,10 @@
  * Probes: the instructions that would carry host state into the guest. Which of them can be made to
  * exit or to fault, and which give a value although the ditto-v1 CPU does not have them?
  */
+#include <errno.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
 #include "base/x86.h"
 #include "host/doctor/doctor.h"
 #include "vmm/kvm/micro_guest.h"
@@ -53,6 +57,11 @@ GUEST_CODE(micro_cmpxchg, "mov $0x800000, %edi\n"
                           "micro_cmpxchg_block: mov $5, %eax\n"
                           "sub %rsi, %rax\n"
                           "cmpxchg16b (%rdi)\n" GUEST_DONE);
+
+/* The CPU's breakpoint 0 is the guest's own. */
+GUEST_CODE(micro_store, "movl $1, 0x800000\n" GUEST_DONE);
+#define DR7_WRITE_4                                                                                \
+    0xd0001ull /* breakpoint 0, local, a write of 4 bytes (Intel SDM vol. 3, 18.2.4) */
 
 static const uint64_t some_time = 0x123456789abcdef0;
 
@@ -225,6 +234,29 @@ void probe_cmpxchg(struct probe_outcome *o)
         probe_says(o, PROBE_MISSING, "loses the flags: this CPU is emulated wrongly");
 }
 
+/* QEMU (seen: 7.2) loads DR7 without setting the breakpoints in it, and leaves those that are set.
+ */
+void probe_guest_breakpoint(struct probe_outcome *o)
+{
+    struct kvm_debugregs debug = {.db = {MICRO_DATA}, .dr6 = DR6_RESET, .dr7 = DR7_WRITE_4};
+    struct micro_guest g;
+
+    if (!micro_guest_start(&g, PROGRAM(micro_store), 3, o))
+        return;
+    if (ioctl(g.vcpu.fd, KVM_SET_DEBUGREGS, &debug) < 0) {
+        probe_says(o, PROBE_BROKEN, "KVM_SET_DEBUGREGS: %s", strerror(errno));
+        return;
+    }
+    if (!micro_guest_run(&g, o))
+        return;
+    if (g.exit.kind == EXIT_PIO_OUT && g.exit.at == VECTOR_DB)
+        probe_says(o, PROBE_OK, "#DB");
+    else if (g.exit.kind == EXIT_PIO_OUT && g.exit.at == MICRO_DONE)
+        probe_says(o, PROBE_MISSING, "is not noticed: this CPU is emulated wrongly");
+    else
+        micro_guest_unexpected(&g, "#DB", o);
+}
+
 static const char not_told[] = "cpuid hides it; a guest that uses it anyway diverges in replay";
 
 const struct probe doctor_leak_probes[] = {
@@ -246,5 +278,9 @@ const struct probe doctor_leak_probes[] = {
     {"CMPXCHG16B with an exit behind it", probe_cmpxchg, false,
      "a machine may go wrong where its recorder puts a breakpoint behind one; 'make khost-qemu' "
      "builds a QEMU without it"},
+    {"a write that a guest's DR7 watches", probe_guest_breakpoint, false,
+     "a guest's own breakpoints (gdb's watch, perf's mem:) work by chance, and its replay "
+     "diverges; "
+     "'make khost-qemu' builds a QEMU without it"},
     {0},
 };

@@ -14,6 +14,7 @@
 #include "mmu/walk.h"
 #include "vmm/kvm/cpuid.h"
 #include "vmm/kvm/cr4.h"
+#include "vmm/kvm/guest_debug.h"
 
 #define APIC_BASE_ENABLED 0xfee00800ull
 #define APIC_BASE_BSP     (1ull << 8)
@@ -88,6 +89,11 @@ static void set_debug(struct vcpu *vcpu, bool step)
         debug.control |= KVM_GUESTDBG_ENABLE;
     int rc = ioctl(vcpu->fd, KVM_SET_GUEST_DEBUG, &debug);
     assert(rc == 0);
+}
+
+static bool has_breakpoint(const struct vcpu *vcpu)
+{
+    return memchr(vcpu->watching, true, sizeof vcpu->watching);
 }
 
 unsigned vcpu_add_debug_register(struct vcpu *vcpu, uint64_t va)
@@ -310,6 +316,8 @@ static int classify(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
         exit->kind = EXIT_SHUTDOWN;
         return 0;
     case KVM_EXIT_DEBUG:
+        if (!has_breakpoint(vcpu))
+            guest_debug_give_back(vcpu->fd, run);
         exit->kind = EXIT_STEP;
         return 0;
     case KVM_EXIT_INTR:
@@ -470,9 +478,23 @@ bool vcpu_is_settled(const struct vcpu *vcpu)
            !events.nmi.pending;
 }
 
+/* An exit for a page of KVM's own leaves RF set on Intel (SDM vol. 3, 28.3.3), and what is injected
+ * then pushes it. When such exits come is the host's. */
+static void clear_resume_flag(struct vcpu *vcpu)
+{
+    struct kvm_regs regs = *vcpu->regs;
+
+    if (!(regs.rflags & RFLAGS_RF))
+        return;
+    regs.rflags &= ~RFLAGS_RF;
+    vcpu_set_regs(vcpu, &regs);
+}
+
 void vcpu_inject(struct vcpu *vcpu, uint8_t vector)
 {
     struct kvm_interrupt interrupt = {.irq = vector};
+
+    clear_resume_flag(vcpu);
     int rc = ioctl(vcpu->fd, KVM_INTERRUPT, &interrupt);
 
     assert(rc == 0);
@@ -480,6 +502,7 @@ void vcpu_inject(struct vcpu *vcpu, uint8_t vector)
 
 void vcpu_inject_nmi(struct vcpu *vcpu)
 {
+    clear_resume_flag(vcpu);
     int rc = ioctl(vcpu->fd, KVM_NMI);
 
     assert(rc == 0);

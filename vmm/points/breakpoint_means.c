@@ -4,6 +4,7 @@
 #include "mmu/insn.h"
 #include "mmu/walk.h"
 #include "vmm/kvm/debug_registers.h"
+#include "vmm/kvm/guest_debug.h"
 #include "vmm/points/breakpoint.h"
 
 static bool always(struct vm *vm, unsigned cpl)
@@ -22,14 +23,22 @@ static bool any_has_room(const struct breakpoints *set, const struct breakpoint 
 
 /* ---- register ---- */
 
+static bool hlt_has_room(const struct breakpoints *set, const struct breakpoint *b)
+{
+    return b->cpl == 0 || b->patient || set->hook->rip;
+}
+
+/* A landing takes a HLT where it can: one by registers of an emulated CPU was not found (QEMU 7.2
+ * with VMRUN mended, 11.1), no real CPU has been tried, and all recordings were made with HLTs. */
 static bool register_has_room(const struct breakpoints *set, const struct breakpoint *b)
 {
     unsigned used = 0;
 
-    (void)b;
+    if (!set->only && !b->patient && hlt_has_room(set, b))
+        return false;
     for (const struct breakpoint *other = set->first; other; other = other->next)
         used += other->means == &breakpoint_register;
-    return used < VCPU_DEBUG_REGISTERS;
+    return used < VCPU_DEBUG_REGISTERS && !guest_debug_is_on(set->vcpu->fd);
 }
 
 static void register_arm(struct breakpoints *set, struct breakpoint *b)
@@ -63,11 +72,6 @@ const struct breakpoint_means breakpoint_register = {
 };
 
 /* ---- hlt ---- */
-
-static bool hlt_has_room(const struct breakpoints *set, const struct breakpoint *b)
-{
-    return b->cpl == 0 || b->patient || set->hook->rip;
-}
 
 static void hlt_arm(struct breakpoints *set, struct breakpoint *b)
 {

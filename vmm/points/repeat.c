@@ -6,10 +6,10 @@
 
 #include "base/x86.h"
 #include "mmu/walk.h"
+#include "vmm/kvm/guest_debug.h"
 #include "vmm/points/written.h"
 
-#define REPEATED    (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE)
-#define DR7_ENABLED 0xffull
+#define REPEATED (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE)
 /* So many iterations take some ms. */
 #define MOST_AT_ONCE (1u << 20)
 
@@ -230,10 +230,8 @@ static bool iterate(struct string_op *op, const struct watchpoint *watched, stru
 /* Whether what an iteration does is only what the instruction says. */
 static bool is_plain(struct vcpu *vcpu)
 {
-    struct kvm_debugregs debug;
-
     return !(vcpu->regs->rflags & RFLAGS_TF) && !vcpu_event_pending(vcpu) &&
-           ioctl(vcpu->fd, KVM_GET_DEBUGREGS, &debug) == 0 && !(debug.dr7 & DR7_ENABLED);
+           !guest_debug_is_on(vcpu->fd);
 }
 
 static uint64_t less_of(uint64_t a, uint64_t b)

@@ -7,11 +7,10 @@
 #include <sys/ioctl.h>
 
 #include "mmu/walk.h"
+#include "vmm/kvm/guest_debug.h"
 #include "vmm/points/annex.h"
 #include "vmm/points/repeat.h"
 #include "vmm/points/trace/trace_code.h"
-
-#define DR7_ENABLED 0xffull
 
 _Static_assert(ANNEX_TRACE + TRACE_BYTES <= ANNEX_BYTES, "the trace fits in the annex");
 
@@ -149,10 +148,7 @@ static uint64_t code_address(const struct trace *t, uint32_t offset)
 /* Whether the guest's debugging would be misled. */
 static bool is_debugged(struct vcpu *vcpu, const struct kvm_regs *regs)
 {
-    struct kvm_debugregs debug;
-
-    return (regs->rflags & RFLAGS_TF) || ioctl(vcpu->fd, KVM_GET_DEBUGREGS, &debug) < 0 ||
-           (debug.dr7 & DR7_ENABLED);
+    return (regs->rflags & RFLAGS_TF) || guest_debug_is_on(vcpu->fd);
 }
 
 /* Whether the handler can do what is at the site; t->jump is then that. Not on a stack of 16 bits:
