@@ -1,8 +1,9 @@
 #include "tests/guests/guest.h"
 
-#define TICKS           40
-#define DR7_DR0_WRITE_8 ((1ull << 1) | (1ull << 16) | (2ull << 18)) /* global, a write of 8 bytes  \
-                                                                     */
+#define TICKS 40
+#define DR7_DR0_WRITE_8                                                                            \
+    ((1ull << 1) | (1ull << 16) | (2ull << 18)) /* global, a write of 8 bytes                      \
+                                                 */
 
 /* The guest's own debug registers: each write of a word that it watches is a #DB, whatever a
  * recorder or a replay does with the CPU's. */
