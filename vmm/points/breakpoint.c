@@ -273,6 +273,15 @@ void breakpoints_keep_kick(struct breakpoints *set, bool kicked)
         vcpu_kick(set->vcpu);
 }
 
+/* A trace goes past the address that a register has; a HLT it finds in the code. */
+static bool has_register_besides(const struct breakpoints *set, const struct breakpoint *one)
+{
+    for (const struct breakpoint *b = set->first; b; b = b->next)
+        if (b != one && b->means == &breakpoint_register)
+            return true;
+    return false;
+}
+
 /* The vCPU is at a breakpoint, or its trace came to where all conditions are true. */
 static enum breakpoint_stop pass(struct breakpoints *set, const struct kvm_regs *regs,
                                  const struct kvm_sregs *sregs, struct vcpu_exit *exit,
@@ -287,9 +296,9 @@ static enum breakpoint_stop pass(struct breakpoints *set, const struct kvm_regs 
     const bool within = breakpoints_lead_within(set, regs, sregs);
     if (set->traced && (set->traced != l.one || within))
         stop_trace(set);
-    if (l.one && l.one->filter && !within) {
+    if (l.one && l.one->filter && !within && !has_register_besides(set, l.one)) {
         set->counted = l.counted;
-        arm(set, l.one); /* the trace has to leave for the others; this one it replaces */
+        arm(set, l.one); /* the trace has to leave for the others' HLTs; this one it replaces */
         if (breakpoint_filter_start(set, l.one, regs, sregs)) {
             set->traced = l.one;
             return BREAKPOINT_NONE;
