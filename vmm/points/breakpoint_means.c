@@ -23,18 +23,13 @@ static bool any_has_room(const struct breakpoints *set, const struct breakpoint 
 
 /* ---- register ---- */
 
-static bool hlt_has_room(const struct breakpoints *set, const struct breakpoint *b)
-{
-    return b->cpl == 0 || b->patient || set->hook->rip;
-}
-
-/* A landing takes a HLT where it can: one by registers of an emulated CPU was not found (QEMU 7.2
- * with VMRUN mended, 11.1), no real CPU has been tried, and all recordings were made with HLTs. */
+/* Not for a landing: by registers of an emulated CPU (QEMU 7.2 with VMRUN mended, 11.1) one was not
+ * found, no real CPU has been tried, and all recordings were made with HLTs. */
 static bool register_has_room(const struct breakpoints *set, const struct breakpoint *b)
 {
     unsigned used = 0;
 
-    if (!set->only && !b->patient && hlt_has_room(set, b))
+    if (!set->only && !b->patient)
         return false;
     for (const struct breakpoint *other = set->first; other; other = other->next)
         used += other->means == &breakpoint_register;
@@ -72,6 +67,11 @@ const struct breakpoint_means breakpoint_register = {
 };
 
 /* ---- hlt ---- */
+
+static bool hlt_has_room(const struct breakpoints *set, const struct breakpoint *b)
+{
+    return b->cpl == 0 || b->patient || set->hook->rip;
+}
 
 static void hlt_arm(struct breakpoints *set, struct breakpoint *b)
 {
