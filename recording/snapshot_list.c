@@ -195,7 +195,7 @@ uint64_t snapshot_entry_bytes(const struct snapshot_entry *entry)
 
 /* ---- one of them ---- */
 
-/* Whoever made it did not know MXCSR; most code leaves it alone. */
+/* Whoever made it did not know MXCSR: behind inexact results it is another (0x1fa0). */
 static void guess_mxcsr(struct player_mark *mark)
 {
     for (unsigned i = 0; i < mark->cpu_count; i++)

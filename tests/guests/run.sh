@@ -91,6 +91,11 @@ echo "1..$#"
 for name; do
     skip=$(setting "$name" skip '')
     [ -n "${LONG:-}" ] || [ -z "$(setting "$name" long '')" ] || skip='takes minutes: make check-all'
+    needs=$(setting "$name" needs '')
+    if [ -n "$needs" ]; then
+        [ -n "${can:-}" ] || can=$(bounded 120 "$DITTO" --host emulated doctor 2>/dev/null)
+        grep -q "^$needs  *ok" <<<"$can" || skip="doctor says that this CPU lacks it: $needs"
+    fi
     if [ $named = 0 ] && [ -n "$skip" ]; then
         skipped+=("$name # SKIP $skip")
     elif [ -n "$(setting "$name" file '')$(setting "$name" script '')" ]; then

@@ -217,7 +217,7 @@ extern const uint8_t watched_next[];
 /* Run, after a step over the store if `stepped`, to what comes of it. */
 static bool meets_debug_exception(bool stepped)
 {
-    const struct kvm_debugregs watch = {.db = {0x800000}, .dr6 = DR6_RESET, .dr7 = DR7_WRITE_4};
+    const struct kvm_debugregs watch = {.db = {0x800000}, .dr6 = DR6_RESET | 2, .dr7 = DR7_WRITE_4};
     struct kvm_debugregs now;
     struct err e = {0};
 

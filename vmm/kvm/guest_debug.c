@@ -16,32 +16,31 @@ bool guest_debug_is_on(int vcpu)
     return debug.dr7 & DR7_ENABLED;
 }
 
-/* Those of the guest's breakpoints that caused this #DB; the CPU notes in DR6 which ones would have
- * done so if they were enabled, too (Intel SDM vol. 3, 18.2.3). */
-static uint64_t hits(const struct kvm_run *run, const struct kvm_debugregs *debug)
+/* Whether this #DB is due to one of the guest's breakpoints. The CPU notes in DR6 which ones would
+ * have caused it if they were enabled, too (Intel SDM vol. 3, 18.2.3). */
+static bool is_hit(const struct kvm_run *run, const struct kvm_debugregs *debug)
 {
-    uint64_t hit = 0;
+    uint64_t enabled = 0;
 
     for (unsigned i = 0; i < BREAKPOINTS; i++)
         if (debug->dr7 & DR7_ENABLED & (3ull << 2 * i))
-            hit |= run->debug.arch.dr6 & (1ull << i);
-    return hit;
+            enabled |= 1ull << i;
+    return run->debug.arch.dr6 & enabled;
 }
 
-void guest_debug_give_back(int vcpu, struct kvm_run *run)
+bool guest_debug_give_back(int vcpu, struct kvm_run *run)
 {
     struct kvm_debugregs debug;
     struct kvm_vcpu_events events;
     int rc;
 
     if (!(run->debug.arch.dr6 & DR6_HITS))
-        return;
+        return false;
     rc = ioctl(vcpu, KVM_GET_DEBUGREGS, &debug);
     assert(rc == 0);
-    const uint64_t hit = hits(run, &debug);
-    if (!hit)
-        return;
-    debug.dr6 |= hit;
+    if (!is_hit(run, &debug))
+        return false;
+    debug.dr6 = (debug.dr6 & ~DR6_HITS) | (run->debug.arch.dr6 & DR6_HITS);
     rc = ioctl(vcpu, KVM_SET_DEBUGREGS, &debug);
     assert(rc == 0);
     rc = ioctl(vcpu, KVM_GET_VCPU_EVENTS, &events);
@@ -52,4 +51,5 @@ void guest_debug_give_back(int vcpu, struct kvm_run *run)
     rc = ioctl(vcpu, KVM_SET_VCPU_EVENTS, &events);
     assert(rc == 0);
     run->ready_for_interrupt_injection = 0;
+    return true;
 }

@@ -13,8 +13,9 @@ bool guest_debug_is_on(int vcpu);
 /*
  * To be called when KVM has left a vCPU that steps, with no breakpoint of ours in its debug
  * registers, for a #DB. KVM takes each #DB for the step's then: one that a breakpoint of the
- * guest's has caused is given back, and taken at the next run. No interrupt can be injected before.
+ * guest's has caused is given back, and taken at the next run: true then. No interrupt can be
+ * injected before.
  */
-void guest_debug_give_back(int vcpu, struct kvm_run *run);
+bool guest_debug_give_back(int vcpu, struct kvm_run *run);
 
 #endif

@@ -91,9 +91,11 @@ static void set_debug(struct vcpu *vcpu, bool step)
     assert(rc == 0);
 }
 
-static bool has_breakpoint(const struct vcpu *vcpu)
+/* See vmm/kvm/guest_debug.h; true when there was one. */
+static bool give_back(struct vcpu *vcpu)
 {
-    return memchr(vcpu->watching, true, sizeof vcpu->watching);
+    return !memchr(vcpu->watching, true, sizeof vcpu->watching) &&
+           guest_debug_give_back(vcpu->fd, vcpu->run);
 }
 
 unsigned vcpu_add_debug_register(struct vcpu *vcpu, uint64_t va)
@@ -221,8 +223,10 @@ static int leave_sti_shadow(struct vcpu *vcpu, struct vcpu_exit *fault)
         return 0;
     if (rc < 0)
         return -1;
-    if (run->exit_reason == KVM_EXIT_DEBUG)
+    if (run->exit_reason == KVM_EXIT_DEBUG && !give_back(vcpu))
         run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
+    else if (run->exit_reason == KVM_EXIT_DEBUG && !vcpu->stepping)
+        run->exit_reason = KVM_EXIT_INTR; /* the window opens behind the guest's #DB */
     return 0;
 }
 
@@ -316,8 +320,7 @@ static int classify(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
         exit->kind = EXIT_SHUTDOWN;
         return 0;
     case KVM_EXIT_DEBUG:
-        if (!has_breakpoint(vcpu))
-            guest_debug_give_back(vcpu->fd, run);
+        give_back(vcpu);
         exit->kind = EXIT_STEP;
         return 0;
     case KVM_EXIT_INTR:
@@ -479,7 +482,7 @@ bool vcpu_is_settled(const struct vcpu *vcpu)
 }
 
 /* An exit for a page of KVM's own leaves RF set on Intel (SDM vol. 3, 28.3.3), and what is injected
- * then pushes it. When such exits come is the host's. */
+ * then pushes it; when is the host's affair. A guest's own goes, too: its breakpoint comes twice. */
 static void clear_resume_flag(struct vcpu *vcpu)
 {
     struct kvm_regs regs = *vcpu->regs;

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #define XXH_INLINE_ALL
@@ -33,8 +34,11 @@ struct legacy_area {
     uint32_t mxcsr, mxcsr_mask;
     uint8_t st[8][16], xmm[16][16];
 };
-#define XSTATE_BV      128u /* the header's first word (13.4.2), in words of 32 bits */
-#define XSTATE_X87_SSE 3u
+#define XSTATE_BV  128u /* the header's first word (13.4.2), in words of 32 bits */
+#define XSTATE_X87 1u
+#define XSTATE_SSE 2u
+#define XSTATE_AVX 4u /* has MXCSR, too */
+#define FCW_RESET  0x37fu
 
 /* KVM_GET_FPU and KVM_SET_FPU leave out MXCSR, and a vCPU that has not run yet keeps nothing of the
  * latter: XSTATE_BV says that all is as at reset. */
@@ -46,6 +50,16 @@ static int fpu_get(const struct vcpu *vcpu, struct kvm_fpu *fpu)
     if (ioctl(vcpu->fd, KVM_GET_XSAVE, &xsave) < 0)
         return -1;
     memcpy(&area, xsave.region, sizeof area);
+    if (!(xsave.region[XSTATE_BV] & (XSTATE_SSE | XSTATE_AVX)))
+        area.mxcsr = MXCSR_RESET;
+    /* Of what is as at reset, Linux 5.10 tells what was there before. */
+    if (!(xsave.region[XSTATE_BV] & XSTATE_SSE))
+        memset(area.xmm, 0, sizeof area.xmm);
+    if (!(xsave.region[XSTATE_BV] & XSTATE_X87)) {
+        memset(&area, 0, offsetof(struct legacy_area, mxcsr));
+        memset(area.st, 0, sizeof area.st);
+        area.fcw = FCW_RESET;
+    }
     *fpu = (struct kvm_fpu){.fcw = area.fcw,
                             .fsw = area.fsw,
                             .ftwx = area.ftw,
@@ -76,7 +90,7 @@ static int fpu_set(const struct vcpu *vcpu, const struct kvm_fpu *fpu)
     memcpy(area.st, fpu->fpr, sizeof area.st);
     memcpy(area.xmm, fpu->xmm, sizeof area.xmm);
     memcpy(xsave.region, &area, sizeof area);
-    xsave.region[XSTATE_BV] |= XSTATE_X87_SSE;
+    xsave.region[XSTATE_BV] |= XSTATE_X87 | XSTATE_SSE;
     return ioctl(vcpu->fd, KVM_SET_XSAVE, &xsave);
 }
 

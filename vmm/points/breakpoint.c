@@ -7,6 +7,7 @@
 #include "base/now.h"
 #include "mmu/insn.h"
 #include "mmu/walk.h"
+#include "vmm/kvm/guest_debug.h"
 #include "vmm/points/repeat.h"
 #include "vmm/points/stepper.h"
 #include "vmm/points/watchpoint.h"
@@ -124,6 +125,9 @@ static bool is_in_alarm(const struct breakpoints *set, const struct breakpoint *
 static void arm(struct breakpoints *set, const struct breakpoint *except)
 {
     for (struct breakpoint *b = set->first; b; b = b->next) {
+        if (b->means == &breakpoint_register && guest_debug_is_on(set->vcpu->fd) &&
+            breakpoint_hlt.has_room(set, b))
+            b->means = &breakpoint_hlt; /* the guest has come to use them itself */
         if (b->armed || must_wait(set, b))
             continue;
         if (!b->at)

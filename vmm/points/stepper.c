@@ -349,8 +349,11 @@ static void conclude(struct stepper *s, const struct stepped *of, struct step *s
         step->kind = STEP_KICK;
     } else if (exit->kind == EXIT_STEP) {
         step->kind = STEP_DONE;
-        step->repeats = s->vcpu->regs->rip == of->rip && repeat_is(&of->insn);
-        retire(s, of, step);
+        const bool stays = s->vcpu->regs->rip == of->rip;
+        step->repeats = stays && repeat_is(&of->insn);
+        /* Else it is the #DB of a breakpoint of the guest's, which comes before the instruction. */
+        if (!stays || step->repeats || !vcpu_event_pending(s->vcpu))
+            retire(s, of, step);
     } else if (exit->kind == EXIT_WINDOW && s->vcpu->regs->rip != of->rip) {
         retire(s, of, step); /* see leave_sti_shadow() in vmm/kvm/vcpu.c */
     } else if (s->open && annex_trapped(annex(s), s->vcpu, exit, &handler)) {
