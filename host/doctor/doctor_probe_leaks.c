@@ -60,8 +60,6 @@ GUEST_CODE(micro_cmpxchg, "mov $0x800000, %edi\n"
 
 /* The CPU's breakpoint 0 is the guest's own. */
 GUEST_CODE(micro_store, "movl $1, 0x800000\n" GUEST_DONE);
-#define DR7_WRITE_4                                                                                \
-    0xd0001ull /* breakpoint 0, local, a write of 4 bytes (Intel SDM vol. 3, 18.2.4) */
 
 static const uint64_t some_time = 0x123456789abcdef0;
 
@@ -280,7 +278,6 @@ const struct probe doctor_leak_probes[] = {
      "builds a QEMU without it"},
     {"a write that a guest's DR7 watches", probe_guest_breakpoint, false,
      "a guest's own breakpoints (gdb's watch, perf's mem:) work by chance, and its replay "
-     "diverges; "
-     "'make khost-qemu' builds a QEMU without it"},
+     "diverges; 'make khost-qemu' builds a QEMU without it"},
     {0},
 };

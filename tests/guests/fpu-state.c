@@ -1,10 +1,5 @@
 #include "tests/guests/guest.h"
 
-#define CR0_MP         (1u << 1)
-#define CR0_EM         (1u << 2)
-#define CR0_TS         (1u << 3)
-#define CR4_OSFXSR     (1u << 9)
-#define CR4_OSXMMEXCPT (1u << 10)
 /* All masked, rounded towards zero, with what an inexact result left behind. */
 #define MXCSR 0x7fa0u
 /* Sync points between setting all up and looking at it. */
@@ -22,18 +17,6 @@ static struct {
 } __attribute__((aligned(16))) area;
 _Static_assert(sizeof area == 512, "what FXSAVE stores");
 
-static void fpu_on(void)
-{
-    uint64_t cr;
-
-    __asm__ volatile("mov %%cr0, %0" : "=r"(cr));
-    cr = (cr | CR0_MP) & ~(uint64_t)(CR0_EM | CR0_TS);
-    __asm__ volatile("mov %0, %%cr0" : : "r"(cr));
-    __asm__ volatile("mov %%cr4, %0" : "=r"(cr));
-    cr |= CR4_OSFXSR | CR4_OSXMMEXCPT;
-    __asm__ volatile("mov %0, %%cr4" : : "r"(cr));
-}
-
 /* x87 and SSE registers keep what they have while nobody looks: a replay, or a machine, that begins
  * in between must have it all. */
 void guest_main(void)
@@ -43,7 +26,7 @@ void guest_main(void)
     static uint64_t number = 0x400921fb54442d18; /* 3.14... */
     uint64_t sum = 0;
 
-    fpu_on();
+    sse_on();
     __asm__ volatile("fninit\n\tfld1\n\tfldl %0\n\tfstl %0" : "+m"(number));
     __asm__ volatile("movq %0, %%xmm0\n\tmovq %1, %%xmm15\n\tldmxcsr %2"
                      :

@@ -41,6 +41,25 @@ static inline void pause(void)
     __asm__ volatile("pause" : : : "memory");
 }
 
+#define CR0_MP         (1u << 1)
+#define CR0_EM         (1u << 2)
+#define CR0_TS         (1u << 3)
+#define CR4_OSFXSR     (1u << 9)
+#define CR4_OSXMMEXCPT (1u << 10)
+
+/* Have x87 and SSE instructions work. */
+static inline void sse_on(void)
+{
+    uint64_t cr;
+
+    __asm__ volatile("mov %%cr0, %0" : "=r"(cr));
+    cr = (cr | CR0_MP) & ~(uint64_t)(CR0_EM | CR0_TS);
+    __asm__ volatile("mov %0, %%cr0" : : "r"(cr));
+    __asm__ volatile("mov %%cr4, %0" : "=r"(cr));
+    cr |= CR4_OSFXSR | CR4_OSXMMEXCPT;
+    __asm__ volatile("mov %0, %%cr4" : : "r"(cr));
+}
+
 static inline uint64_t rdtsc(void)
 {
     uint32_t low, high;

@@ -1,11 +1,6 @@
 #include "tests/guests/guest.h"
 
 #define TICKS          120
-#define CR0_MP         (1u << 1)
-#define CR0_EM         (1u << 2)
-#define CR0_TS         (1u << 3)
-#define CR4_OSFXSR     (1u << 9)
-#define CR4_OSXMMEXCPT (1u << 10)
 #define MXCSR_MASKS    0x1f80u
 #define MXCSR_DAZ      (1u << 6)
 #define MXCSR_ROUNDING 13
@@ -19,18 +14,6 @@ static uint64_t n, steps, sum, changes;
  * registers alone (GUEST_FLAGS), so XMM0 to XMM5 belong to the assembly here from one statement to
  * the next, and no interrupt handler touches them.
  */
-static void sse_on(void)
-{
-    uint64_t cr;
-
-    __asm__ volatile("mov %%cr0, %0" : "=r"(cr));
-    cr = (cr | CR0_MP) & ~(uint64_t)(CR0_EM | CR0_TS);
-    __asm__ volatile("mov %0, %%cr0" : : "r"(cr));
-    __asm__ volatile("mov %%cr4, %0" : "=r"(cr));
-    cr |= CR4_OSFXSR | CR4_OSXMMEXCPT;
-    __asm__ volatile("mov %0, %%cr4" : : "r"(cr));
-}
-
 static void load_constants(void)
 {
     static const uint64_t half = 0x3fe0000000000000, one = 0x3ff0000000000000,

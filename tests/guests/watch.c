@@ -1,9 +1,8 @@
 #include "tests/guests/guest.h"
 
 #define TICKS 40
-#define DR7_DR0_WRITE_8                                                                            \
-    ((1ull << 1) | (1ull << 16) | (2ull << 18)) /* global, a write of 8 bytes                      \
-                                                 */
+/* Breakpoint 0, global, a write of 8 bytes. */
+#define DR7_WRITE_8 ((1ull << 1) | (1ull << 16) | (2ull << 18))
 
 /* The guest's own debug registers: each write of a word that it watches is a #DB, whatever a
  * recorder or a replay does with the CPU's. */
@@ -51,7 +50,7 @@ void guest_main(void)
     n = parameter("ticks", TICKS);
     set_handler(1, debug_exception);
     load_idt();
-    __asm__ volatile("mov %0, %%dr0\n\tmov %1, %%dr7" : : "r"(&watched), "r"(DR7_DR0_WRITE_8));
+    __asm__ volatile("mov %0, %%dr0\n\tmov %1, %%dr7" : : "r"(&watched), "r"(DR7_WRITE_8));
     timer_start(100);
     at_chosen_level(work, done);
 }

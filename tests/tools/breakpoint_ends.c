@@ -212,7 +212,6 @@ static void test_resume_flag(void)
 GUEST_CODE(watched_store, "movl $1, 0x800000\n"
                           "watched_next: nop\n" GUEST_DONE);
 extern const uint8_t watched_next[];
-#define DR7_WRITE_4 0xd0001ull /* breakpoint 0, local, a write of 4 bytes */
 
 /* Run, after a step over the store if `stepped`, to what comes of it. */
 static bool meets_debug_exception(bool stepped)

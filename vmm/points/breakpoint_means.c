@@ -23,8 +23,8 @@ static bool any_has_room(const struct breakpoints *set, const struct breakpoint 
 
 /* ---- register ---- */
 
-/* Not for a landing: by registers of an emulated CPU (QEMU 7.2 with VMRUN mended, 11.1) one was not
- * found, no real CPU has been tried, and all recordings were made with HLTs. */
+/* Not for a landing: a trace of user code expects a HLT at its site and leaves at each pass where
+ * there is none, so it never ended (QEMU 7.2 with VMRUN mended). */
 static bool register_has_room(const struct breakpoints *set, const struct breakpoint *b)
 {
     unsigned used = 0;

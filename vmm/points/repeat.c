@@ -2,7 +2,6 @@
 #include "vmm/points/repeat.h"
 
 #include <string.h>
-#include <sys/ioctl.h>
 
 #include "base/x86.h"
 #include "mmu/walk.h"
