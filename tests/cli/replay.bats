@@ -207,3 +207,12 @@ diverges() {
         [ -n "${of[$version]:-}" ]
     done
 }
+
+# The hosts of other tests do not have so much memory.
+@test "code that is written by another mapping, in memory above 4 GiB" {
+    ditto 0 run --host emulated --record --json -o high.ditto --memory 4G \
+        --append 'kind=12 at=4096 hz=50 ticks=10' --kernel "$BUILD/guests/user-code.elf"
+    [ "$(json_field forced <(echo "$stderr"))" -ge 5 ]
+    ditto 0 verify --host emulated --json high.ditto
+    [[ $output == *'"result": "identical"'* ]]
+}

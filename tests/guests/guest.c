@@ -299,6 +299,11 @@ void use_own_page_tables(unsigned cpu)
     __asm__ volatile("mov %0, %%cr3" : : "r"(page_table[0]) : "memory");
 }
 
+uint64_t *own_page_table(unsigned cpu)
+{
+    return cpu_room[cpu].page_table[0];
+}
+
 void prepare_user(void (*then)(void))
 {
     load_idt();

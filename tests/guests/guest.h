@@ -144,6 +144,8 @@ _Noreturn void leave_user(void);
  * others that are started from here on begin with; each then makes its own, and enters. */
 void prepare_user(void (*then)(void));
 void use_own_page_tables(unsigned cpu);
+/* The highest of a CPU's tables, whose first entry alone is used. */
+uint64_t *own_page_table(unsigned cpu);
 _Noreturn void enter_user_on(unsigned cpu, void (*code)(unsigned cpu));
 /* Do `work` at CPL0, or at CPL3 if the command line says "user=1"; then `done` at CPL0. */
 void at_chosen_level(void (*work)(void), void (*done)(void));

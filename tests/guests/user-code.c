@@ -18,6 +18,7 @@
  *   9  ... in 32 bits
  *  10  code that hardly does anything but REPE CMPS, REPNE SCAS and REP LODS, backwards, too
  *  11  code that is 32-bit code and 16-bit code in turns, at other offsets of their segments
+ *  12  as 7, but by a mapping by which it is not executed; "at=N": in the page there, in MiB
  */
 #define FAR_TO(selector, label)                                                                    \
     "pushq $" #selector "\n\tleaq " label "(%%rip), %%rax\n\tpushq %%rax\n\tlretq\n"
@@ -147,9 +148,8 @@ static void steps_itself(void)
     leave_user();
 }
 
-static uint8_t written[64][PAGE_BYTES / 64];
-
-static void is_written(void)
+/* Code is written to one place, and read in another. */
+static void write_and_run(uint8_t (*write)[PAGE_BYTES / 64], uint8_t (*run)[PAGE_BYTES / 64])
 {
     /* 1: inc %rax; cmp ticks, %rbx; je 1b; ret */
     uint8_t code[] = {0x48, 0xff, 0xc0, 0x48, 0x3b, 0x1c, 0x25, 0, 0, 0, 0, 0x74, 0xf3, 0xc3};
@@ -159,13 +159,39 @@ static void is_written(void)
         code[7 + i] = (uint8_t)(address >> 8 * i);
     for (unsigned n = 0; n < 64 && ticks < limit32; n++) {
         for (unsigned i = 0; i < sizeof code; i++)
-            *(volatile uint8_t *)&written[n][i] = code[i];
+            *(volatile uint8_t *)&write[n][i] = code[i];
         __asm__ volatile("call *%[code]"
                          : "+a"(passes)
-                         : "b"(ticks), [code] "r"(written[n])
+                         : "b"(ticks), [code] "r"(run[n])
                          : "memory", "cc");
     }
     leave_user();
+}
+
+static void is_written(void)
+{
+    static uint8_t written[64][PAGE_BYTES / 64];
+
+    write_and_run(written, written);
+}
+
+#define USER_PAGE 5ull /* present, and no more than read */
+#define WRITABLE  2ull
+#define ALIASES   (1ull << 39) /* which the second entry of the highest table translates */
+
+static uint64_t alias_of;
+
+static void is_written_elsewhere(void)
+{
+    static OWN_PAGE uint64_t upper[512], middle[512], lower[512];
+    void *const write = (void *)ALIASES, *const run = (void *)(ALIASES + PAGE_BYTES);
+
+    lower[0] = alias_of | USER_PAGE | WRITABLE;
+    lower[1] = alias_of | USER_PAGE;
+    middle[0] = (uint64_t)lower | USER_PAGE | WRITABLE;
+    upper[0] = (uint64_t)middle | USER_PAGE | WRITABLE;
+    own_page_table(0)[1] = (uint64_t)upper | USER_PAGE | WRITABLE;
+    write_and_run(write, run);
 }
 
 static uint8_t copied[2 * PAGE_BYTES];
@@ -238,11 +264,13 @@ static void done(void)
 void guest_main(void)
 {
     static void (*const kinds[])(void) = {
-        counts_in_register, counts_in_memory, calls,  code_of_16_bits,   sums,     sums_in_32_bits,
-        steps_itself,       is_written,       copies, copies_in_32_bits, compares, code_of_both};
+        counts_in_register,  counts_in_memory, calls,  code_of_16_bits,   sums,     sums_in_32_bits,
+        steps_itself,        is_written,       copies, copies_in_32_bits, compares, code_of_both,
+        is_written_elsewhere};
     const uint64_t kind = parameter("kind", 0);
 
     limit32 = (uint32_t)parameter("ticks", TICKS);
+    alias_of = parameter("at", 8) << 20;
     user_base16 = (uint64_t)(kind == 11 ? both16 : code16);
     set_handler(1, on_step);
     timer_start(100);

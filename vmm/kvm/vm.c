@@ -32,8 +32,64 @@ int kvm_open(struct err *e)
     return fd;
 }
 
-/* Memory slots: low memory in pieces between protected pages, those pages, high memory. */
-enum { SLOT_LOW = 0, SLOT_HIGH = 1, /* 2 is the annex */ SLOT_PIECES = 3 };
+/* Memory slots: the first piece of low and of high memory; the annex (vmm/points/annex.c); then of
+ * each protected stretch its own and that of the piece behind it. */
+enum { SLOT_LOW = 0, SLOT_HIGH = 1, /* 2 is the annex */ SLOT_STRETCHES = 3 };
+#define PIECES_MAX (2 * VM_STRETCHES_MAX + 1)
+
+/* Memory is two ranges of GPAs. A slot lies in one. */
+struct range {
+    uint64_t begin, end;
+    unsigned slot; /* of its first piece */
+};
+
+struct piece {
+    uint64_t gpa, size;
+    unsigned slot;
+    bool is_protected;
+};
+
+static struct range low_range(const struct guest_memory *m)
+{
+    return (struct range){0, m->low_size, SLOT_LOW};
+}
+
+static struct range high_range(const struct guest_memory *m)
+{
+    return (struct range){MEMORY_HIGH_BASE, MEMORY_HIGH_BASE + m->high_size, SLOT_HIGH};
+}
+
+/* Whether a protected stretch lies in the range. */
+static bool is_divided(const struct vm *vm, const struct range *r)
+{
+    for (unsigned i = 0; i < vm->stretches; i++)
+        if (vm->stretch[i].gpa >= r->begin && vm->stretch[i].gpa < r->end)
+            return true;
+    return false;
+}
+
+/* The pieces of a range in order: its protected stretches, and what lies around them. Returns how
+ * many. */
+static unsigned pieces_of(const struct vm *vm, const struct range *r, struct piece out[PIECES_MAX])
+{
+    uint64_t at = r->begin;
+    unsigned count = 0, slot = r->slot;
+
+    for (unsigned i = 0; i < vm->stretches; i++) {
+        const uint64_t gpa = vm->stretch[i].gpa, size = vm->stretch[i].size;
+        if (gpa < r->begin || gpa >= r->end)
+            continue;
+        assert(gpa >= at && size <= r->end - gpa);
+        if (gpa > at)
+            out[count++] = (struct piece){at, gpa - at, slot, false};
+        out[count++] = (struct piece){gpa, size, SLOT_STRETCHES + 2 * i, true};
+        slot = SLOT_STRETCHES + 2 * i + 1;
+        at = gpa + size;
+    }
+    if (at < r->end)
+        out[count++] = (struct piece){at, r->end - at, slot, false};
+    return count;
+}
 
 static int set_slot(struct vm *vm, unsigned slot, uint64_t gpa, uint64_t size, uint8_t *host,
                     unsigned flags, struct err *e)
@@ -52,46 +108,38 @@ static int set_slot(struct vm *vm, unsigned slot, uint64_t gpa, uint64_t size, u
     return 0;
 }
 
-static unsigned log_flag(const struct vm *vm)
+/* Where memory of the guest lies among all of it, in bytes. */
+static uint64_t offset_of(const struct vm *vm, uint64_t gpa)
 {
-    return vm->logs_writes ? KVM_MEM_LOG_DIRTY_PAGES : 0;
+    return gpa < vm->memory.low_size ? gpa : gpa - MEMORY_HIGH_BASE + vm->memory.low_size;
 }
 
-/* Low memory, in pieces; a slot that there is cannot change its size. */
-static int set_low_slots(struct vm *vm, bool there, struct err *e)
+/* Make the slots of a range, or take them away: a slot that there is cannot change its size. */
+static int set_slots(struct vm *vm, const struct range *r, bool there, struct err *e)
 {
-    uint8_t *host = vm->mapping;
-    uint64_t at = 0;
-    int rc = 0;
+    struct piece piece[PIECES_MAX];
+    const unsigned count = pieces_of(vm, r, piece),
+                   log = vm->logs_writes ? KVM_MEM_LOG_DIRTY_PAGES : 0;
 
-    for (unsigned i = 0; i <= vm->stretches && rc == 0; i++) {
-        const uint64_t end = i < vm->stretches ? vm->stretch[i].gpa : vm->memory.low_size;
-        if (end > at)
-            rc = set_slot(vm, i ? SLOT_PIECES + 2 * i - 1 : SLOT_LOW, at, there ? end - at : 0,
-                          host + at, log_flag(vm), e);
-        at = end;
-        if (i == vm->stretches || rc < 0)
-            break;
-        rc = set_slot(vm, SLOT_PIECES + 2 * i, at, there ? vm->stretch[i].size : 0, host + at,
-                      KVM_MEM_READONLY, e);
-        at += vm->stretch[i].size;
-    }
-    return rc;
+    for (unsigned i = 0; i < count; i++)
+        if (set_slot(vm, piece[i].slot, piece[i].gpa, there ? piece[i].size : 0,
+                     vm->mapping + offset_of(vm, piece[i].gpa),
+                     piece[i].is_protected ? KVM_MEM_READONLY : log, e) < 0)
+            return -1;
+    return 0;
 }
 
-static int set_high_slot(struct vm *vm, struct err *e)
+static int set_all_slots(struct vm *vm, struct err *e)
 {
-    const struct guest_memory *m = &vm->memory;
+    const struct range low = low_range(&vm->memory), high = high_range(&vm->memory);
 
-    return m->high_size ? set_slot(vm, SLOT_HIGH, MEMORY_HIGH_BASE, m->high_size,
-                                   vm->mapping + m->low_size, log_flag(vm), e)
-                        : 0;
+    return set_slots(vm, &low, true, e) < 0 ? -1 : set_slots(vm, &high, true, e);
 }
 
 int vm_log_writes(struct vm *vm, bool on, struct err *e)
 {
     vm->logs_writes = on;
-    return set_low_slots(vm, true, e) < 0 ? -1 : set_high_slot(vm, e);
+    return set_all_slots(vm, e);
 }
 
 static bool begins_stretch(const uint64_t *pages, unsigned i)
@@ -108,20 +156,46 @@ unsigned vm_stretches(const uint64_t *pages, unsigned count)
     return stretches;
 }
 
-int vm_protect(struct vm *vm, const uint64_t *pages, unsigned count, struct err *e)
+static void set_stretches(struct vm *vm, const uint64_t *pages, unsigned count)
 {
     assert(vm_stretches(pages, count) <= VM_STRETCHES_MAX);
-    if (set_low_slots(vm, false, e) < 0)
-        return -1;
     vm->stretches = 0;
     for (unsigned i = 0; i < count; i++) {
-        assert(pages[i] < vm->memory.low_size && (!i || pages[i] > pages[i - 1]));
+        assert(guest_memory_any(&vm->memory, pages[i], PAGE_BYTES) &&
+               (!i || pages[i] > pages[i - 1]));
         if (begins_stretch(pages, i))
             vm->stretch[vm->stretches++].gpa = pages[i];
         vm->stretch[vm->stretches - 1].size =
             pages[i] + PAGE_BYTES - vm->stretch[vm->stretches - 1].gpa;
     }
-    return set_low_slots(vm, true, e);
+}
+
+/* Whether the range is divided, or would be by these pages. */
+static bool is_concerned(const struct vm *vm, const struct range *r, const uint64_t *pages,
+                         unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (pages[i] >= r->begin && pages[i] < r->end)
+            return true;
+    return is_divided(vm, r);
+}
+
+int vm_protect(struct vm *vm, const uint64_t *pages, unsigned count, struct err *e)
+{
+    struct range range[] = {low_range(&vm->memory), high_range(&vm->memory)};
+    unsigned concerned = 0;
+
+    for (unsigned i = 0; i < 2; i++)
+        if (is_concerned(vm, &range[i], pages, count))
+            range[concerned++] = range[i];
+    for (unsigned i = 0; i < concerned; i++)
+        if (set_slots(vm, &range[i], false, e) < 0)
+            return -1;
+    set_stretches(vm, pages, count);
+    for (unsigned i = 0; i < concerned; i++)
+        if (set_slots(vm, &range[i], true, e) < 0)
+            return -1;
+    return 0;
 }
 
 /* Begin the log of a slot anew where it holds what was read of it. */
@@ -141,39 +215,46 @@ static int clear_slot(struct vm *vm, unsigned slot, uint64_t size, uint64_t *slo
 }
 
 /* The log of one piece of memory, added to the bitmap of all. */
-static int collect_slot(struct vm *vm, unsigned slot, uint64_t at, uint64_t size, bool clear,
-                        uint64_t *slot_bitmap, uint64_t *bitmap, struct err *e)
+static int collect_piece(struct vm *vm, const struct piece *piece, bool clear,
+                         uint64_t *slot_bitmap, uint64_t *bitmap, struct err *e)
 {
-    struct kvm_dirty_log log = {.slot = slot, .dirty_bitmap = slot_bitmap};
-    const uint64_t first = at / PAGE_BYTES;
-    const size_t words = bitmap_words(size / PAGE_BYTES);
+    struct kvm_dirty_log log = {.slot = piece->slot, .dirty_bitmap = slot_bitmap};
+    const uint64_t first = offset_of(vm, piece->gpa) / PAGE_BYTES;
+    const size_t words = bitmap_words(piece->size / PAGE_BYTES);
 
     if (ioctl(vm->fd, KVM_GET_DIRTY_LOG, &log) < 0)
         return err_set(e, STATUS_ERROR, "KVM does not say what the guest wrote: %s",
                        strerror(errno));
-    if (clear && vm->reads_writes && clear_slot(vm, slot, size, slot_bitmap, e) < 0)
+    if (clear && vm->reads_writes && clear_slot(vm, piece->slot, piece->size, slot_bitmap, e) < 0)
         return -1;
     for (uint64_t page = 0; bitmap_next(slot_bitmap, words, &page); page++)
         bitmap_set(bitmap, first + page);
     return 0;
 }
 
+static int collect_range(struct vm *vm, const struct range *r, bool clear, uint64_t *slot_bitmap,
+                         uint64_t *bitmap, struct err *e)
+{
+    struct piece piece[PIECES_MAX];
+    const unsigned count = pieces_of(vm, r, piece);
+
+    for (unsigned i = 0; i < count; i++)
+        if (!piece[i].is_protected &&
+            collect_piece(vm, &piece[i], clear, slot_bitmap, bitmap, e) < 0)
+            return -1;
+    return 0;
+}
+
 static int collect(struct vm *vm, bool clear, uint64_t *bitmap, struct err *e)
 {
     uint64_t *slot_bitmap = calloc(vm_bitmap_words(vm), sizeof *slot_bitmap);
-    const struct guest_memory *m = &vm->memory;
-    uint64_t at = 0;
+    const struct range low = low_range(&vm->memory), high = high_range(&vm->memory);
     int rc = slot_bitmap ? 0 : err_set(e, STATUS_ERROR, "out of memory");
 
-    for (unsigned i = 0; i <= vm->stretches && rc == 0; i++) {
-        const uint64_t end = i < vm->stretches ? vm->stretch[i].gpa : m->low_size;
-        const unsigned slot = i ? SLOT_PIECES + 2 * i - 1 : SLOT_LOW;
-        if (end > at)
-            rc = collect_slot(vm, slot, at, end - at, clear, slot_bitmap, bitmap, e);
-        at = end + (i < vm->stretches ? vm->stretch[i].size : 0);
-    }
-    if (rc == 0 && m->high_size)
-        rc = collect_slot(vm, SLOT_HIGH, m->low_size, m->high_size, clear, slot_bitmap, bitmap, e);
+    if (rc == 0)
+        rc = collect_range(vm, &low, clear, slot_bitmap, bitmap, e);
+    if (rc == 0)
+        rc = collect_range(vm, &high, clear, slot_bitmap, bitmap, e);
     free(slot_bitmap);
     return rc;
 }
@@ -202,7 +283,15 @@ static int configure(struct vm *vm, struct err *e)
         .args = {KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE},
     };
     vm->reads_writes = ioctl(vm->fd, KVM_ENABLE_CAP, &read_only) == 0;
-    return set_low_slots(vm, true, e) < 0 ? -1 : set_high_slot(vm, e);
+    /* The model has none, but on AMD RDPMC at CPL0 would read KVM's, and the host's TSC and time
+     * since its start by the numbers that VMware gave them. KVM before 5.18 cannot be told, and
+     * 6.1 answers on AMD all the same. */
+    const struct kvm_enable_cap no_pmu = {
+        .cap = KVM_CAP_PMU_CAPABILITY,
+        .args = {KVM_PMU_CAP_DISABLE},
+    };
+    (void)ioctl(vm->fd, KVM_ENABLE_CAP, &no_pmu);
+    return set_all_slots(vm, e);
 }
 
 /* Of a struct vm that is filled in but for what KVM knows of it. */

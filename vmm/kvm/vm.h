@@ -85,7 +85,7 @@ int vm_collect_writes(struct vm *vm, uint64_t *bitmap, struct err *e);
 /* The same, but the next call adds them again; where vm->reads_writes says that KVM can. */
 int vm_read_writes(struct vm *vm, uint64_t *bitmap, struct err *e);
 /*
- * Have the guest's writes to these pages (GPAs in low memory, ascending) exit as EXIT_MMIO_WRITE,
+ * Have the guest's writes to these pages (GPAs of RAM, ascending) exit as EXIT_MMIO_WRITE,
  * undone: see vcpu_do_write(). None: no longer. They lie in no more than VM_STRETCHES_MAX
  * stretches. Takes some ms. What was logged of writes is to be collected before.
  */

@@ -75,7 +75,7 @@ bool breakpoints_can_watch(const struct vcpu *vcpu, uint64_t gpa, unsigned len)
 {
     const struct guest_memory *m = &vcpu->vm->memory;
 
-    return !vcpu->vm->ownership && len && guest_memory_at(m, gpa, len) && gpa < m->low_size &&
+    return !vcpu->vm->ownership && len && guest_memory_at(m, gpa, len) &&
            (gpa & (PAGE_BYTES - 1)) + len <= PAGE_BYTES;
 }
 
@@ -95,7 +95,7 @@ int breakpoints_watch(struct breakpoints *set, struct watchpoint *w, struct err 
                        (unsigned long long)w->va);
     if (!breakpoints_can_watch(set->vcpu, w->gpa, w->len))
         return err_set(e, STATUS_ERROR,
-                       "%#llx cannot be watched: only what lies in the first 3 GiB of memory can",
+                       "%#llx cannot be watched: its CPUs ran at the same time (--smp crew)",
                        (unsigned long long)w->va);
     w->next = set->watched;
     set->watched = w;
