@@ -103,7 +103,7 @@ bool walk_user_can_write(const struct guest_memory *m, uint64_t cr3, uint64_t gp
     struct seeker s = {
         .gpa = gpa, .bits = PTE_PRESENT | PTE_USER | PTE_WRITE, .budget = FIND_TABLES};
 
-    return seek_lower_half(m, &s, cr3);
+    return seek_lower_half(m, &s, cr3) || !s.budget;
 }
 
 /* Pages that may be tables, and which are. */

@@ -167,7 +167,7 @@ static uint64_t *pages_written(const struct vm *vm, const struct landmark *l)
 static bool may_be_written(const struct guest_memory *m, const struct breakpoint *b,
                            const struct landmark *l)
 {
-    return l->cpl == 3 && b->written && guest_memory_in(m, b->written, l->gpa) &&
+    return l->cpl == 3 && (!b->written || guest_memory_in(m, b->written, l->gpa)) &&
            walk_user_can_write(m, l->cr3, l->gpa);
 }
 
@@ -245,16 +245,20 @@ static enum clock_landing look_for(struct clock *c, const struct landmark *landm
     b.stops = is_found;
     b.opaque = &looked;
     c->stats.passes = (struct landing_passes){0};
-    if (!site || (*site != landmark->code[0] && !breakpoints_can_watch(c->vcpu, landmark->gpa, 1)))
+    if (!site)
         return LAND_CHANGED;
     c->stats.landings++;
     c->stats.exits -= set->exits;
     enum breakpoint_stop stop = run_to_entry(set, landmark, exit, e);
     const int there = stop == BREAKPOINT_NONE ? is_there_already(c->vcpu, landmark, e) : 0;
+    const bool changed = stop == BREAKPOINT_NONE && !there && *site != landmark->code[0] &&
+                         !breakpoints_can_watch(c->vcpu, landmark->gpa, 1);
     bool passed = false;
-    if (stop == BREAKPOINT_NONE && !there)
+    if (stop == BREAKPOINT_NONE && !there && !changed)
         stop = run_to_place(c, set, &b, landmark, site, exit, &passed, e);
     c->stats.exits += set->exits;
+    if (changed)
+        return LAND_CHANGED;
     if (passed)
         return LAND_PASSED;
     if (there)

@@ -78,6 +78,12 @@ static void test_user_can_write_by_any_mapping(void **state)
     assert_true(walk_user_can_write(&m, CR3, 0x10000));
     *entry(0x3000, 2) &= ~PTE_WRITE; /* each level has to allow it */
     assert_false(walk_user_can_write(&m, CR3, 0x10000));
+    /* More tables than are looked into: it may be in the others. */
+    for (unsigned i = 0; i < 512; i++) {
+        *entry(0x2000, i) = 0x3000 | PTE_PRESENT | PTE_WRITE | PTE_USER;
+        *entry(0x3000, i) = 0x7000 | PTE_PRESENT | PTE_WRITE | PTE_USER;
+    }
+    assert_true(walk_user_can_write(&m, CR3, 0x10000));
 }
 
 /* As where a vCPU of a crew walks a root that another one owns. */
