@@ -6,6 +6,8 @@
 
 /* Numbers of the architecture (Intel SDM vol. 3) that several parts need. */
 
+#define CR0_EM  (1ull << 2)
+#define CR0_TS  (1ull << 3)
 #define CR0_PG  (1ull << 31)
 #define CR4_TSD (1ull << 2)
 #define CR4_PAE (1ull << 5)

@@ -115,10 +115,29 @@ enum site_quality site_quality(const struct guest_memory *m, const struct insn *
     return quality == SITE_GOOD && is_direct_jump(insn) ? SITE_JUMP : quality;
 }
 
+/* Whether it raises #NM while the kernel has not given the FPU to the program yet (CR0.TS), as old
+ * kernels do. */
+static bool uses_fpu(const struct insn *insn)
+{
+    if (insn->info.meta.category == ZYDIS_CATEGORY_X87_ALU ||
+        insn->info.meta.category == ZYDIS_CATEGORY_FCMOV)
+        return true;
+    for (unsigned i = 0; i < insn->info.operand_count; i++) {
+        const ZydisDecodedOperand *op = &insn->operands[i];
+        const ZydisRegisterClass class = op->type == ZYDIS_OPERAND_TYPE_REGISTER
+                                             ? ZydisRegisterGetClass(op->reg.value)
+                                             : ZYDIS_REGCLASS_INVALID;
+        if (class == ZYDIS_REGCLASS_X87 || class == ZYDIS_REGCLASS_MMX ||
+            class == ZYDIS_REGCLASS_XMM)
+            return true;
+    }
+    return false;
+}
+
 bool site_can_step(const struct guest_memory *m, const struct insn *insn,
                    const struct kvm_regs *regs, const struct kvm_sregs *sregs)
 {
-    if (regs->rflags & RFLAGS_TF)
+    if (regs->rflags & RFLAGS_TF || (sregs->cr0 & (CR0_EM | CR0_TS) && uses_fpu(insn)))
         return false;
     switch (insn->info.mnemonic) {
     case ZYDIS_MNEMONIC_PAUSE:
