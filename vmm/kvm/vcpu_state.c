@@ -109,7 +109,7 @@ int vcpu_state_get(struct vcpu *vcpu, struct vcpu_state *state, struct err *e)
     if (ioctl(vcpu->fd, KVM_GET_MSRS, &block) != (int)msr_state_count)
         return err_set(e, STATUS_ERROR, "cannot read the vCPU's MSRs: %s", strerror(errno));
     for (unsigned i = 0; i < msr_state_count; i++)
-        state->msrs[i] = msr_state_mask(i) & block.entry[i].data;
+        state->msrs[i] = block.entry[i].data;
     return 0;
 }
 
@@ -218,6 +218,8 @@ int vcpus_digest(struct vm *vm, uint64_t *digest, struct err *e)
         rc = vcpu_complete(vm->vcpu[i], e) < 0 ? -1 : vcpu_state_get(vm->vcpu[i], &state, e);
         if (rc == 0 && vm->vcpu[i]->without_mxcsr)
             state.fpu.mxcsr = 0;
+        for (unsigned msr = 0; rc == 0 && msr < msr_state_count; msr++)
+            state.msrs[msr] &= msr_state_mask(msr);
         if (rc == 0)
             vcpu_state_encode(&b, &state);
     }
