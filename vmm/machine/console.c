@@ -11,6 +11,8 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/stop_signals.h"
+
 #define INPUT_BYTES  4096
 #define OUTPUT_BYTES 4096
 #define ESCAPE       0x01 /* Ctrl-A */
@@ -33,11 +35,12 @@ struct console {
 
 static const char help[] = "\r\n[dittovm: Ctrl-A x leaves, Ctrl-A a sends Ctrl-A]\r\n";
 
+/* Where the reader of a pipe does not read, a signal that asks for a stop ends it. */
 static void say(struct console *c, const char *text, size_t len)
 {
     while (len) {
         ssize_t n = write(c->out_fd, text, len);
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && errno == EINTR && !atomic_load(stop_signals_came()))
             continue;
         if (n < 0 && errno == EAGAIN) {
             struct pollfd p = {.fd = c->out_fd, .events = POLLOUT};

@@ -101,11 +101,57 @@ static void test_no_signal_is_slept_over(void **state)
     stop_signals_call(NULL);
 }
 
+static void *put_line(void *console)
+{
+    console_put(console, '\n');
+    console_flush(console);
+    return NULL;
+}
+
+/* A pipe whose reader sleeps: the thread that writes to it comes back when its user wants a stop.
+ */
+static void test_output_that_nobody_reads(void **state)
+{
+    const struct stopper stopper = {note, &(atomic_int){0}};
+    static const char filler[65536];
+    struct err e;
+    struct timespec limit;
+    pthread_t writer;
+    int ends[2];
+
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    while (write(ends[1], filler, sizeof filler) > 0)
+        continue;
+    fcntl(ends[1], F_SETFL, 0);
+    struct console *c = console_open(-1, ends[1], &e);
+    assert_non_null(c);
+    stop_signals_call(&stopper);
+    assert_int_equal(pthread_create(&writer, NULL, put_line, c), 0);
+    /* As long as it has not come to its write, a signal ends none. */
+    clock_gettime(CLOCK_REALTIME, &limit);
+    for (unsigned tries = 0;; tries++) {
+        limit.tv_nsec += 100000000;
+        limit.tv_sec += limit.tv_nsec / 1000000000;
+        limit.tv_nsec %= 1000000000;
+        pthread_kill(writer, SIGTERM);
+        if (pthread_timedjoin_np(writer, NULL, &limit) == 0)
+            break;
+        assert_true(tries < 100);
+    }
+    stop_signals_call(NULL);
+    console_close(c);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ignored_input_stays),
         cmocka_unit_test(test_no_signal_is_slept_over),
+        cmocka_unit_test(test_output_that_nobody_reads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
