@@ -33,6 +33,8 @@ int replay_report(struct player *p, const struct replay_options *o, FILE *out)
                       (json_int_t)p->stats.syncs, "events", (json_int_t)p->stats.events, "landings",
                       (json_int_t)landings.landings, "landing_exits", (json_int_t)landings.exits,
                       "max_rss_kib", (json_int_t)usage.ru_maxrss, "digest", digest);
+        if (p->status == PLAYER_ENDED)
+            json_object_set_new(j, "end_compared", json_boolean(!p->end_not_compared));
         if (p->status == PLAYER_STOPPED)
             json_object_set_new(j, "rip",
                                 json_sprintf("%#llx", (unsigned long long)p->cpu->vcpu.regs->rip));
@@ -46,7 +48,10 @@ int replay_report(struct player *p, const struct replay_options *o, FILE *out)
                    o->recording, result, (unsigned long long)p->stats.syncs,
                    (unsigned long long)landings.landings, seconds);
         if (p->status == PLAYER_ENDED)
-            fprintf(out, "; the machine %s", end_reason_text(p->reason));
+            fprintf(out, "; the machine %s%s", end_reason_text(p->reason),
+                    p->end_not_compared
+                        ? "; what it did behind its last sync point was not compared"
+                        : "");
         if (p->status == PLAYER_STOPPED)
             fprintf(out, "; rip is %#llx", (unsigned long long)p->cpu->vcpu.regs->rip);
         fputc('\n', out);

@@ -21,6 +21,10 @@ static void summarize(const struct run_options *o, const struct machine *m, enum
     struct stat st;
     char digest[DIGEST_TEXT];
 
+    if (o->record && m->ended_between && !o->json)
+        fprintf(stderr,
+                "dittovm: the guest came to no place where a replay finds it again: the "
+                "recording ends at its last sync point, behind which nothing is compared\n");
     if (o->quiet)
         return;
     getrusage(RUSAGE_SELF, &usage);
@@ -39,6 +43,8 @@ static void summarize(const struct run_options *o, const struct machine *m, enum
                 j, json_pack("{s:I, s:f, s:f}", "snapshots", (json_int_t)stats->snapshots,
                              "snapshot_ms", (double)m->stats.snapshot_ns / 1e6, "snapshot_max_ms",
                              (double)m->stats.snapshot_max_ns / 1e6));
+        if (o->record)
+            json_object_set_new(j, "end_compared", json_boolean(!m->ended_between));
         json_dumpf(j, stderr, JSON_SORT_KEYS);
         fputc('\n', stderr);
         json_decref(j);

@@ -285,6 +285,7 @@ int player_apply(struct player *p, const struct event *event, struct err *e)
     case EVENT_END:
         p->status = PLAYER_ENDED;
         p->reason = event->end.reason;
+        p->end_not_compared = !event->end.has_digest;
         return event->end.has_digest ? compare_digest(p, &event->end.digest, e) : 0;
     }
     return player_bad(p, e, "an event is of no known kind");

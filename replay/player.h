@@ -126,6 +126,7 @@ struct player {
     uint64_t outputs; /* running digest */
     enum player_status status;
     enum end_reason reason;  /* when ended */
+    bool end_not_compared;   /* the recording has no digest there: see struct event, EVENT_END */
     struct state_digest end; /* of the last digest that was equal */
     struct divergence divergence;
     struct player_stats stats;

@@ -32,6 +32,8 @@ uint64_t crew_stop_due(struct member *c, uint64_t now)
     struct machine_cpu *cpu = c->cpu;
     uint64_t due = NEVER;
 
+    if (m->ended && c->crew->ended_ns)
+        return c->crew->ended_ns;
     if (m->ended || c->crew->failed || cpu->state != CPU_RUNS)
         return now;
     if (!crew_gives_way(c))
