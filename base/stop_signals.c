@@ -36,6 +36,17 @@ const atomic_int *stop_signals_came(void)
     return &came;
 }
 
+bool stop_signals_wanted(void)
+{
+    sigset_t pending;
+    bool wanted = came;
+
+    sigpending(&pending);
+    for (unsigned i = 0; i < sizeof signals / sizeof *signals; i++)
+        wanted |= sigismember(&pending, signals[i]) == 1;
+    return wanted;
+}
+
 void stop_signals_block(void)
 {
     sigset_t set;

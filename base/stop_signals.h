@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 /*
  * The signals with which users stop a command: SIGINT, SIGTERM, SIGHUP, SIGQUIT. What can be
@@ -19,6 +20,8 @@ struct stopper {
 void stop_signals_call(const struct stopper *stopper);
 /* Not 0 from when one has come since the first call. Never freed. */
 const atomic_int *stop_signals_came(void);
+/* Whether one has come, or is pending in this thread, which blocks it. */
+bool stop_signals_wanted(void);
 /* Add them to the signals that this thread blocks. */
 void stop_signals_block(void);
 

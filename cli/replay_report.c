@@ -33,8 +33,9 @@ int replay_report(struct player *p, const struct replay_options *o, FILE *out)
                       (json_int_t)p->stats.syncs, "events", (json_int_t)p->stats.events, "landings",
                       (json_int_t)landings.landings, "landing_exits", (json_int_t)landings.exits,
                       "max_rss_kib", (json_int_t)usage.ru_maxrss, "digest", digest);
-        if (p->status == PLAYER_ENDED)
-            json_object_set_new(j, "end_compared", json_boolean(!p->end_not_compared));
+        if (p->status == PLAYER_ENDED || p->status == PLAYER_CUT)
+            json_object_set_new(j, "end_compared",
+                                json_boolean(p->status == PLAYER_ENDED && !p->end_not_compared));
         if (p->status == PLAYER_STOPPED)
             json_object_set_new(j, "rip",
                                 json_sprintf("%#llx", (unsigned long long)p->cpu->vcpu.regs->rip));

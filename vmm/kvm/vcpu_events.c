@@ -24,8 +24,7 @@ bool vcpu_is_settled(const struct vcpu *vcpu)
 }
 
 /* An exit for a page of KVM's own leaves RF set on Intel (SDM vol. 3, 28.3.3), and what is injected
- * then pushes it; when is the host's affair. A guest's own goes, too: its breakpoint comes twice.
- */
+ * then pushes it; when is the host's affair. A guest's own goes as well: it comes twice. */
 static void clear_resume_flag(struct vcpu *vcpu)
 {
     struct kvm_regs regs = *vcpu->regs;
@@ -36,19 +35,11 @@ static void clear_resume_flag(struct vcpu *vcpu)
     vcpu_set_regs(vcpu, &regs);
 }
 
-/*
- * What another thread of a process does behind an interrupt depends on its TLB where the kernel has
- * taken rights away and flushes later (fork() does, before it releases the lock): an entry from
- * before lets a write pass. How long entries live is the host's affair, so none does. Not for a
- * crew, where a CPU would need tables again that others have.
- */
 void vcpu_inject(struct vcpu *vcpu, uint8_t vector)
 {
     struct kvm_interrupt interrupt = {.irq = vector};
 
     clear_resume_flag(vcpu);
-    if (!vcpu->vm->ownership)
-        vcpu_flush_tlb(vcpu);
     int rc = ioctl(vcpu->fd, KVM_INTERRUPT, &interrupt);
 
     assert(rc == 0);

@@ -286,11 +286,13 @@ static int configure(struct vm *vm, struct err *e)
     /* The model has none, but on AMD RDPMC at CPL0 would read KVM's, and the host's TSC and time
      * since its start by the numbers that VMware gave them. KVM before 5.18 cannot be told, and
      * 6.1 answers on AMD all the same. */
+#ifdef KVM_CAP_PMU_CAPABILITY
     const struct kvm_enable_cap no_pmu = {
         .cap = KVM_CAP_PMU_CAPABILITY,
         .args = {KVM_PMU_CAP_DISABLE},
     };
     (void)ioctl(vm->fd, KVM_ENABLE_CAP, &no_pmu);
+#endif
     return set_all_slots(vm, e);
 }
 

@@ -1,6 +1,7 @@
 #include "vmm/machine/console.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -16,6 +17,8 @@
 #define INPUT_BYTES  4096
 #define OUTPUT_BYTES 4096
 #define ESCAPE       0x01 /* Ctrl-A */
+/* How often it is looked whether the user wants a stop, while nobody reads. */
+#define READER_LOOK_MS 100
 
 struct console {
     int in_fd, out_fd;
@@ -35,18 +38,21 @@ struct console {
 
 static const char help[] = "\r\n[dittovm: Ctrl-A x leaves, Ctrl-A a sends Ctrl-A]\r\n";
 
-/* Where the reader of a pipe does not read, a signal that asks for a stop ends it. */
+/* A pipe whose reader does not read is waited for as long as nobody wants a stop. A pipe that has
+ * room takes PIPE_BUF bytes without making us wait. */
 static void say(struct console *c, const char *text, size_t len)
 {
     while (len) {
-        ssize_t n = write(c->out_fd, text, len);
-        if (n < 0 && errno == EINTR && !atomic_load(stop_signals_came()))
+        struct pollfd p = {.fd = c->out_fd, .events = POLLOUT};
+        const bool stop = stop_signals_wanted();
+        const int ready = poll(&p, 1, READER_LOOK_MS);
+        if (ready == 0 && stop)
+            return;
+        if (ready == 0 || (ready < 0 && errno == EINTR))
             continue;
-        if (n < 0 && errno == EAGAIN) {
-            struct pollfd p = {.fd = c->out_fd, .events = POLLOUT};
-            poll(&p, 1, -1);
+        ssize_t n = write(c->out_fd, text, len < PIPE_BUF ? len : PIPE_BUF);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
-        }
         if (n <= 0)
             return; /* nobody reads any more; the machine goes on */
         text += n;

@@ -176,10 +176,10 @@ static enum breakpoint_stop run_to(struct clock *c, struct breakpoints *set, str
                                    const struct landmark *l, const uint8_t *site,
                                    struct vcpu_exit *exit, struct err *e)
 {
-    const bool is_written = *site != l->code[0] || may_be_written(&c->vcpu->vm->memory, b, l);
     enum breakpoint_stop stop;
 
-    if (is_written && breakpoints_can_watch(c->vcpu, l->gpa, 1))
+    if (breakpoints_can_watch(c->vcpu, l->gpa, 1) &&
+        (*site != l->code[0] || may_be_written(&c->vcpu->vm->memory, b, l)))
         return run_watching(set, b, l, site, exit, e);
     if (breakpoints_add(set, b, e) < 0)
         return BREAKPOINT_FAILED;
@@ -245,20 +245,16 @@ static enum clock_landing look_for(struct clock *c, const struct landmark *landm
     b.stops = is_found;
     b.opaque = &looked;
     c->stats.passes = (struct landing_passes){0};
-    if (!site)
+    if (!site || (*site != landmark->code[0] && !breakpoints_can_watch(c->vcpu, landmark->gpa, 1)))
         return LAND_CHANGED;
     c->stats.landings++;
     c->stats.exits -= set->exits;
     enum breakpoint_stop stop = run_to_entry(set, landmark, exit, e);
     const int there = stop == BREAKPOINT_NONE ? is_there_already(c->vcpu, landmark, e) : 0;
-    const bool changed = stop == BREAKPOINT_NONE && !there && *site != landmark->code[0] &&
-                         !breakpoints_can_watch(c->vcpu, landmark->gpa, 1);
     bool passed = false;
-    if (stop == BREAKPOINT_NONE && !there && !changed)
+    if (stop == BREAKPOINT_NONE && !there)
         stop = run_to_place(c, set, &b, landmark, site, exit, &passed, e);
     c->stats.exits += set->exits;
-    if (changed)
-        return LAND_CHANGED;
     if (passed)
         return LAND_PASSED;
     if (there)

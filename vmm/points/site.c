@@ -115,23 +115,23 @@ enum site_quality site_quality(const struct guest_memory *m, const struct insn *
     return quality == SITE_GOOD && is_direct_jump(insn) ? SITE_JUMP : quality;
 }
 
-/* Whether it raises #NM while the kernel has not given the FPU to the program yet (CR0.TS), as old
- * kernels do. */
+/* Whether it may raise #NM while the kernel has not given the program the FPU yet (CR0.TS), as old
+ * kernels do. Some that came with these extensions do not, and are not missed. */
 static bool uses_fpu(const struct insn *insn)
 {
-    if (insn->info.meta.category == ZYDIS_CATEGORY_X87_ALU ||
-        insn->info.meta.category == ZYDIS_CATEGORY_FCMOV)
+    switch (insn->info.meta.isa_ext) {
+    case ZYDIS_ISA_EXT_X87:
+    case ZYDIS_ISA_EXT_MMX:
+    case ZYDIS_ISA_EXT_SSE:
+    case ZYDIS_ISA_EXT_SSE2:
+    case ZYDIS_ISA_EXT_SSE3:
+    case ZYDIS_ISA_EXT_SSSE3:
+    case ZYDIS_ISA_EXT_SSE4:
+    case ZYDIS_ISA_EXT_XSAVE:
         return true;
-    for (unsigned i = 0; i < insn->info.operand_count; i++) {
-        const ZydisDecodedOperand *op = &insn->operands[i];
-        const ZydisRegisterClass class = op->type == ZYDIS_OPERAND_TYPE_REGISTER
-                                             ? ZydisRegisterGetClass(op->reg.value)
-                                             : ZYDIS_REGCLASS_INVALID;
-        if (class == ZYDIS_REGCLASS_X87 || class == ZYDIS_REGCLASS_MMX ||
-            class == ZYDIS_REGCLASS_XMM)
-            return true;
+    default:
+        return insn->info.meta.category == ZYDIS_CATEGORY_FCMOV;
     }
-    return false;
 }
 
 bool site_can_step(const struct guest_memory *m, const struct insn *insn,

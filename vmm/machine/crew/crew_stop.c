@@ -34,8 +34,12 @@ uint64_t crew_stop_due(struct member *c, uint64_t now)
 
     if (m->ended && c->crew->ended_ns)
         return c->crew->ended_ns;
-    if (m->ended || c->crew->failed || cpu->state != CPU_RUNS)
+    if (m->ended || c->crew->failed)
         return now;
+    if (cpu->state != CPU_RUNS) { /* it was sent an INIT */
+        c->pending_ns = c->pending_ns ? c->pending_ns : now;
+        return c->pending_ns;
+    }
     if (!crew_gives_way(c))
         c->wanted_ns = 0;
     else if (!c->wanted_ns)

@@ -59,15 +59,17 @@ static void test_fpu_that_is_not_there(void **state)
         size_t len;
         bool fpu;
     } insn[] = {
-        {"\x0f\x28\xc1", 3, true},          /* movaps %xmm1, %xmm0 */
-        {"\x0f\x29\x00", 3, true},          /* movaps %xmm0, (%rax) */
-        {"\x0f\xfc\xc1", 3, true},          /* paddb %mm1, %mm0 */
-        {"\xd9\xe8", 2, true},              /* fld1 */
-        {"\xda\xc1", 2, true},              /* fcmovb %st(1), %st */
-        {"\xdd\x00", 2, true},              /* fldl (%rax) */
-        {"\xff\xc0", 2, false},             /* inc %eax */
-        {"\x48\x63\xd0", 3, false},         /* movslq %eax, %rdx */
-        {"\xf3\x48\x0f\xb8\xd0", 5, false}, /* popcnt %rax, %rdx */
+        {"\x0f\x28\xc1", 3, true},  /* movaps %xmm1, %xmm0 */
+        {"\x0f\x29\x00", 3, true},  /* movaps %xmm0, (%rax) */
+        {"\x0f\xfc\xc1", 3, true},  /* paddb %mm1, %mm0 */
+        {"\x0f\x77", 2, true},      /* emms */
+        {"\x0f\xae\x10", 3, true},  /* ldmxcsr (%rax) */
+        {"\x0f\xae\x00", 3, true},  /* fxsave (%rax) */
+        {"\xd9\xe8", 2, true},      /* fld1 */
+        {"\xda\xc1", 2, true},      /* fcmovb %st(1), %st */
+        {"\xdd\x00", 2, true},      /* fldl (%rax) */
+        {"\xff\xc0", 2, false},     /* inc %eax */
+        {"\x48\x63\xd0", 3, false}, /* movslq %eax, %rdx */
     };
 
     (void)state;

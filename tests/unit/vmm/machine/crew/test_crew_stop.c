@@ -70,11 +70,28 @@ static void test_what_is_for_all_stays_so(void **state)
     assert_true(c[0].for_all);
 }
 
+/* It is stopped at any place once that was wanted for long: from the first time on, not the last.
+ */
+static void test_since_when_it_is_to_stop(void **state)
+{
+    struct member *c = crew.member;
+
+    (void)state;
+    cpu[0].state = CPU_HALTED; /* by an INIT */
+    assert_int_equal(crew_stop_due(&c[0], 1000), 1000);
+    assert_int_equal(crew_stop_due(&c[0], 2000), 1000);
+    machine.ended = END_STOPPED;
+    crew.ended_ns = 3000;
+    assert_int_equal(crew_stop_due(&c[0], 4000), 3000);
+    assert_int_equal(crew_stop_due(&c[1], 5000), 3000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_a_port_that_becomes_ours, setup),
         cmocka_unit_test_setup(test_what_is_for_all_stays_so, setup),
+        cmocka_unit_test_setup(test_since_when_it_is_to_stop, setup),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
