@@ -128,6 +128,7 @@ static void test_output_that_nobody_reads(void **state)
     fcntl(ends[1], F_SETFL, 0);
     struct console *c = console_open(-1, ends[1], &e);
     assert_non_null(c);
+    stop_signals_call(NULL);
     pthread_sigmask(SIG_BLOCK, NULL, &old);
     stop_signals_block();
     assert_int_equal(pthread_create(&writer, NULL, put_line, c), 0);
