@@ -95,9 +95,9 @@ static bool user_may_execute(const struct breakpoints *set, const struct breakpo
     return walk(&set->vcpu->vm->memory, b->cr3 ? b->cr3 : sregs.cr3, b->va, &t) && t.user;
 }
 
-static bool must_wait(const struct breakpoints *set, const struct breakpoint *b)
+static bool hlt_must_wait(const struct breakpoints *set, const struct breakpoint *b)
 {
-    return b->patient && b->means == &breakpoint_hlt && !set->hook->rip &&
+    return b->patient && !set->hook->rip &&
            (b->cpl == 3 || b->va >> 63 || (b->any_cpl && user_may_execute(set, b)));
 }
 
@@ -128,7 +128,7 @@ static void arm(struct breakpoints *set, const struct breakpoint *except)
         if (b->means == &breakpoint_register && guest_debug_is_on(set->vcpu->fd) &&
             breakpoint_hlt.has_room(set, b))
             b->means = &breakpoint_hlt; /* the guest has come to use them itself */
-        if (b->armed || must_wait(set, b))
+        if (b->armed || (b->means == &breakpoint_hlt && hlt_must_wait(set, b)))
             continue;
         if (!b->at)
             find_code(set, b);
@@ -277,13 +277,18 @@ void breakpoints_keep_kick(struct breakpoints *set, bool kicked)
         vcpu_kick(set->vcpu);
 }
 
-/* A trace goes past the address that a register has; a HLT it finds in the code. */
-static bool has_register_besides(const struct breakpoints *set, const struct breakpoint *one)
+/* A trace goes past the address that a register has; a HLT it finds in the code. False: one of the
+ * others cannot be a HLT. */
+static bool others_are_found(const struct breakpoints *set, const struct breakpoint *one)
 {
-    for (const struct breakpoint *b = set->first; b; b = b->next)
-        if (b != one && b->means == &breakpoint_register)
-            return true;
-    return false;
+    for (struct breakpoint *b = set->first; b; b = b->next) {
+        if (b == one || b->means != &breakpoint_register)
+            continue;
+        if (set->only || b->armed || !breakpoint_hlt.has_room(set, b) || hlt_must_wait(set, b))
+            return false;
+        b->means = &breakpoint_hlt;
+    }
+    return true;
 }
 
 /* The vCPU is at a breakpoint, or its trace came to where all conditions are true. */
@@ -300,7 +305,7 @@ static enum breakpoint_stop pass(struct breakpoints *set, const struct kvm_regs 
     const bool within = breakpoints_lead_within(set, regs, sregs);
     if (set->traced && (set->traced != l.one || within))
         stop_trace(set);
-    if (l.one && l.one->filter && !within && !has_register_besides(set, l.one)) {
+    if (l.one && l.one->filter && !within && others_are_found(set, l.one)) {
         set->counted = l.counted;
         arm(set, l.one); /* the trace has to leave for the others' HLTs; this one it replaces */
         if (breakpoint_filter_start(set, l.one, regs, sregs)) {

@@ -201,6 +201,7 @@ bool breakpoint_filter_start(struct breakpoints *set, struct breakpoint *b,
             .conditions = order_conditions(set, b, regs, sregs, conditions),
             .countdown = set->counted ? &set->counted->countdown : NULL,
             .written = b->written,
+            .hlt_on_site = b->means == &breakpoint_hlt,
         };
         /* Where all conditions are true and stops() says no, none tells passes apart. */
         started = (goal.conditions || (set->counted && !b->conditions)) &&

@@ -23,8 +23,8 @@ static bool any_has_room(const struct breakpoints *set, const struct breakpoint 
 
 /* ---- register ---- */
 
-/* Not for a landing: a trace of user code expects a HLT at its site and leaves at each pass where
- * there is none, so it never ended (QEMU 7.2 with VMRUN mended). */
+/* Not for a landing, which no host has been seen to make by one yet; nor, once a trace is to go
+ * past it, for others (others_are_found()). */
 static bool register_has_room(const struct breakpoints *set, const struct breakpoint *b)
 {
     unsigned used = 0;

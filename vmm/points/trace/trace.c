@@ -164,11 +164,12 @@ static bool suits_handler(struct trace *t, const struct kvm_regs *regs,
 }
 
 /* Find the trace of an earlier time still true, or begin a new one. */
-static bool prepare(struct trace *t, const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+static bool prepare(struct trace *t, const struct kvm_regs *regs, const struct kvm_sregs *sregs,
+                    bool hlt_on_site)
 {
     const uint64_t cr3 = sregs->ss.dpl == 3 ? sregs->cr3 : 0;
-    bool same =
-        t->site == regs->rip && t->cpl == sregs->ss.dpl && t->cr3 == cr3 && t->len && !t->full;
+    bool same = t->site == regs->rip && t->cpl == sregs->ss.dpl && t->cr3 == cr3 &&
+                t->hlt_on_site == hlt_on_site && t->len && !t->full;
 
     t->root = sregs->cr3;
     if (!annex_ready(t->vm, t->root))
@@ -178,6 +179,7 @@ static bool prepare(struct trace *t, const struct kvm_regs *regs, const struct k
     t->site = regs->rip;
     t->cpl = sregs->ss.dpl;
     t->cr3 = cr3;
+    t->hlt_on_site = hlt_on_site;
     t->len = 0;
     if (!annex_find_base(t->vm, t->root, &t->base))
         return false;
@@ -193,6 +195,7 @@ static bool prepare_handler(struct trace *t, const struct kvm_regs *regs,
     t->root = sregs->cr3;
     t->site = regs->rip;
     t->cpl = 3;
+    t->hlt_on_site = true;
     t->len = 0;
     if (!annex_ready(t->vm, t->root) || !annex_find_base(t->vm, t->root, &t->base))
         return false;
@@ -240,7 +243,8 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
         return false;
     const uint8_t *site_at = guest_memory_at(t->memory, site.gpa, 1);
     /* The same place by another code segment is another RIP. */
-    if (!site_at || (t->active && (t->site != regs->rip || t->root != sregs->cr3)))
+    if (!site_at || (t->active && (t->site != regs->rip || t->root != sregs->cr3 ||
+                                   t->hlt_on_site != goal->hlt_on_site)))
         return false;
     memcpy(t->condition, goal->condition, goal->conditions * sizeof *goal->condition);
     t->conditions = goal->conditions;
@@ -260,11 +264,11 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
     t->cr2 = sregs->cr2;
     t->site_gpa = site.gpa;
     t->site_byte = *site_at;
-    t->by_handler = !sregs->cs.l && suits_handler(t, regs, sregs);
+    t->by_handler = goal->hlt_on_site && !sregs->cs.l && suits_handler(t, regs, sregs);
     if (is_debugged(vcpu, regs) || (!t->by_handler && !sregs->cs.l))
         return false;
     if (t->by_handler ? !prepare_handler(t, regs, sregs)
-                      : !prepare(t, regs, sregs) || !write_code(t))
+                      : !prepare(t, regs, sregs, goal->hlt_on_site) || !write_code(t))
         return false;
     if (!set_traps(t, vcpu)) {
         clear_traps(t);

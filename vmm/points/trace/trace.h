@@ -45,6 +45,8 @@ struct trace_goal {
     uint64_t *countdown; /* NULL: passes are not counted */
     /* As in struct breakpoint: user code in such a page checks itself. */
     const uint64_t *written;
+    /* Whether the caller has a HLT on the site while the trace is in place, or a debug register. */
+    bool hlt_on_site;
 };
 
 struct trace;

@@ -115,6 +115,7 @@ struct trace {
     const struct gp_hook *hook;
     uint64_t site_gpa;
     uint8_t site_byte; /* the guest's own */
+    bool hlt_on_site;  /* while the trace is in place */
     struct trace_trap trap[TRACE_TRAPS];
     unsigned trap_count;
     struct trace_condition condition[TRACE_CONDITIONS];

@@ -479,7 +479,7 @@ static uint64_t emit_guard(struct trace *t, uint64_t va, uint64_t from)
         from = page_end - bytes;
     assert(walk(t->memory, t->root, from, &at)); /* it was read just now */
     memcpy(expected, guest_memory_at(t->memory, at.gpa, bytes), bytes);
-    if (t->site_gpa - at.gpa < bytes)
+    if (t->hlt_on_site && t->site_gpa - at.gpa < bytes)
         expected[t->site_gpa - at.gpa] = HLT;
     const uint32_t rel32 = trace_emit_guard(t, from, expected, bytes / 8);
     if (!t->full)

@@ -288,7 +288,7 @@ static void mirror_code(void)
     *site = own;
 }
 
-static void rewrite_and_run(unsigned offset, bool is_known)
+static void rewrite_and_run(unsigned offset, bool is_known, bool hlt_on_site)
 {
     /* 0: mov rcx,rdi; 3: xor eax,eax; 5: inc dword [12]; 11: add eax,0; 16: dec rcx (the site);
      * 19: jnz 5; 21: ret */
@@ -305,7 +305,9 @@ static void rewrite_and_run(unsigned offset, bool is_known)
     if (!is_known)
         t->written = NULL;
     t->site_gpa = gpa_of(t->site);
-    original[16] = 0xf4;
+    t->hlt_on_site = hlt_on_site;
+    if (hlt_on_site)
+        original[16] = 0xf4;
     before_extension = mirror_code;
     assert_true(call_copy((uintptr_t)original, 50, 0, 0, 0, &result));
     before_extension = NULL;
@@ -319,10 +321,12 @@ static void rewrite_and_run(unsigned offset, bool is_known)
 static void test_code_that_is_rewritten(void **state)
 {
     (void)state;
-    rewrite_and_run(0, true);
-    rewrite_and_run(0, false);
-    for (unsigned before_end = 1; before_end < 22; before_end++)
-        rewrite_and_run(PAGE_BYTES - before_end, true);
+    for (unsigned hlt_on_site = 0; hlt_on_site < 2; hlt_on_site++) { /* or a debug register */
+        rewrite_and_run(0, true, hlt_on_site);
+        rewrite_and_run(0, false, hlt_on_site);
+        for (unsigned before_end = 1; before_end < 22; before_end++)
+            rewrite_and_run(PAGE_BYTES - before_end, true, hlt_on_site);
+    }
 }
 
 /* A return first compares with the target that it had first: all but the last of a recursion's. */
