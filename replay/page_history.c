@@ -274,6 +274,21 @@ int page_history_restore(struct page_history *h, struct moment *to, struct err *
     return 0;
 }
 
+bool page_history_is_at(const struct moment *moment,
+                        bool (*is)(void *opaque, uint64_t page, const uint8_t *bytes), void *opaque,
+                        const struct page_version **differed)
+{
+    if (*differed && !is(opaque, (*differed)->page, (*differed)->bytes))
+        return false;
+    for (const struct page_version *v = moment->pages; v; v = v->next) {
+        if (is(opaque, v->page, v->bytes))
+            continue;
+        *differed = v;
+        return false;
+    }
+    return true;
+}
+
 uint64_t page_history_extra(const struct page_history *h)
 {
     return h->bytes - h->changed * sizeof(struct page_version);

@@ -71,6 +71,14 @@ void page_history_enter(struct page_history *h, struct moment *moment, struct mo
 int page_history_restore(struct page_history *h, struct moment *to, struct err *e);
 /* Memory is that of a later moment now, by running on to it. */
 void page_history_pass(struct page_history *h, struct moment *moment);
+/*
+ * Whether all pages that were written on the way from the moment before are as they are at this
+ * one, as `is` says of each: who comes from there by running is at it then, if the CPU is.
+ * *differed: the page to look at first, since it differed the last time; NULL at first.
+ */
+bool page_history_is_at(const struct moment *moment,
+                        bool (*is)(void *opaque, uint64_t page, const uint8_t *bytes), void *opaque,
+                        const struct page_version **differed);
 /* Bytes that are held for there being more than one moment. */
 uint64_t page_history_extra(const struct page_history *h);
 /* Forget a moment that is not the first and has no image: what later ones need of it passes on to

@@ -3,6 +3,7 @@
 
 #include "replay/divergence.h"
 #include "vmm/points/fingerprint.h"
+#include "vmm/points/gphook.h"
 #include "vmm/points/watchpoint.h"
 
 /* Sync points between two looks at the clock. */
@@ -58,6 +59,40 @@ static void drop_on_the_way(struct timeline *t)
     }
 }
 
+/* A checkpoint between sync points that is ahead. */
+struct ahead {
+    const struct checkpoint *checkpoint;
+    const struct vm *vm;
+    uint64_t frame; /* as in vmm/points/written_pages.h */
+    const struct page_version *differed;
+};
+
+static bool has_page(void *opaque, uint64_t page, const uint8_t *bytes)
+{
+    const struct ahead *a = opaque;
+
+    return written_page_is(a->vm, a->frame, page, bytes);
+}
+
+/* Whether the vCPU, with these registers, is there. What a landmark describes of memory may be the
+ * same in another pass; the pages written since the checkpoint before are not. */
+static bool is_at(struct ahead *a, struct vcpu *vcpu, const struct kvm_regs *regs,
+                  const struct kvm_sregs *sregs)
+{
+    const struct landmark *here = &a->checkpoint->here;
+
+    if (!fingerprint_matches(vcpu, regs, sregs, here))
+        return false;
+    a->frame = here->cpl == 3 ? gphook_user_frame_gpa(vcpu) : 0;
+    return page_history_is_at(&a->checkpoint->moment, has_page, a, &a->differed);
+}
+
+static bool stops_at(const struct breakpoint *b, struct vcpu *vcpu, const struct kvm_regs *regs,
+                     const struct kvm_sregs *sregs)
+{
+    return is_at(b->opaque, vcpu, regs, sregs);
+}
+
 /* One piece of the way: to a sync point, or to the checkpoint *within. */
 static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *within, bool *arrived,
                      struct err *e)
@@ -65,6 +100,7 @@ static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *with
     struct player *p = t->player;
     struct trace_condition conditions[TRACE_CONDITIONS];
     struct breakpoint b = {0};
+    struct ahead ahead = {.checkpoint = within, .vm = &p->vm};
 
     *arrived = false;
     t->steps = STEPS_UNKNOWN;
@@ -73,6 +109,8 @@ static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *with
         return player_run(p, until, e);
     b = within->repeating ? landmark_breakpoint_within(&within->here, conditions)
                           : landmark_breakpoint(&within->here, conditions);
+    b.stops = stops_at;
+    b.opaque = &ahead;
     b.countdown = within == t->target ? COUNT_MAX : 0;
     if (breakpoints_add(&p->stops, &b, e) < 0)
         return -1;
@@ -214,8 +252,9 @@ static void look_around(struct timeline *t)
             next->steps = exactly ? t->steps : t->steps - 1;
         pass(t, exactly ? 0 : 1);
     } else if (p->cpu->vcpu.regs->rip == next->here.regs[REGISTER_RIP]) {
+        struct ahead ahead = {.checkpoint = next, .vm = &p->vm};
         vcpu_get_sregs(&p->cpu->vcpu, &sregs);
-        if (!fingerprint_matches(&p->cpu->vcpu, p->cpu->vcpu.regs, &sregs, &next->here))
+        if (!is_at(&ahead, &p->cpu->vcpu, p->cpu->vcpu.regs, &sregs))
             return;
         fingerprint_arrive(&p->cpu->vcpu, &next->here);
         if (known)

@@ -66,7 +66,7 @@ struct breakpoint {
                   const struct kvm_sregs *sregs);
     void *opaque;
     /* Or it stops not before its instruction, a REP, but between two iterations of that, where this
-     * landmark is; NULL: it does not. */
+     * landmark is, or where `stops` says so; NULL: it does not. */
     const struct landmark *within;
     /* Or it is no place of an instruction, but where the last entry into the kernel before this
      * landmark is counted, which is still ahead (entries_between()), or anywhere behind that; or
@@ -99,7 +99,7 @@ struct breakpoint {
  * for the guest meanwhile, and what it writes there is done by us.
  */
 struct watchpoint {
-    /* The user fills in, of low memory, within one page: */
+    /* The user fills in, within one page: */
     uint64_t va;  /* linear address */
     uint64_t gpa; /* 0: where va is mapped when it is set */
     unsigned len;

@@ -98,7 +98,8 @@ bool breakpoints_are_within(struct breakpoints *set)
     vcpu_get_sregs(set->vcpu, &sregs);
     for (struct breakpoint *b = set->first; b; b = b->next) {
         b->hit = leads_within(set, b, regs, &sregs) &&
-                 fingerprint_matches(set->vcpu, regs, &sregs, b->within);
+                 (b->stops ? b->stops(b, set->vcpu, regs, &sregs)
+                           : fingerprint_matches(set->vcpu, regs, &sregs, b->within));
         any |= b->hit;
     }
     set->repeating |= any;

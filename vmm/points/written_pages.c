@@ -7,6 +7,36 @@
 #include "vmm/points/gphook.h"
 #include "vmm/points/trace/trace.h"
 
+/* What counts of a page at this GPA, whose bytes are `at`: that, or a copy in `page`. */
+static const uint8_t *without_ours(const struct vm *vm, uint64_t frame, uint64_t gpa,
+                                   const uint8_t *at, uint8_t page[PAGE_BYTES])
+{
+    if (trace_hides(vm, gpa, at, page))
+        at = page;
+    if (frame && frame - gpa < PAGE_BYTES) {
+        memmove(page, at, PAGE_BYTES);
+        memset(page + (frame - gpa), 0, sizeof(struct exception_frame));
+        at = page;
+    }
+    return at;
+}
+
+bool written_page_is(const struct vm *vm, uint64_t frame, uint64_t page, const uint8_t *then)
+{
+    const uint64_t gpa = guest_memory_gpa(&vm->memory, page * PAGE_BYTES);
+    const uint8_t *now = vm->memory.host + page * PAGE_BYTES;
+    uint8_t room[2][PAGE_BYTES];
+    uint64_t words[2][PAGE_BYTES / sizeof(uint64_t)];
+
+    now = without_ours(vm, frame, gpa, now, room[0]);
+    then = without_ours(vm, frame, gpa, then, room[1]);
+    if (memcmp(now, then, PAGE_BYTES) == 0)
+        return true;
+    page_as_it_counts(now, words[0]);
+    page_as_it_counts(then, words[1]);
+    return memcmp(words[0], words[1], PAGE_BYTES) == 0;
+}
+
 /* Of one page. False: memory has no such page, so this is no recording of ours. */
 static bool digest_of(const struct vm *vm, uint64_t frame, const struct landmark_page *written,
                       uint64_t *digest)
@@ -17,13 +47,7 @@ static bool digest_of(const struct vm *vm, uint64_t frame, const struct landmark
 
     if (!at)
         return false;
-    if (trace_hides(vm, gpa, at, page))
-        at = page;
-    if (frame && frame - gpa < PAGE_BYTES) {
-        memmove(page, at, sizeof page);
-        memset(page + (frame - gpa), 0, sizeof(struct exception_frame));
-        at = page;
-    }
+    at = without_ours(vm, frame, gpa, at, page);
     *digest =
         written->is_table ? page_digest(at, written->page) : page_digest_of_data(at, written->page);
     return true;

@@ -116,6 +116,27 @@ static bool is_taken(const struct point *points, uint64_t time)
     return false;
 }
 
+static bool is_as(void *opaque, uint64_t page, const uint8_t *bytes)
+{
+    (void)opaque;
+    return memcmp(memory.host + page * PAGE_BYTES, bytes, PAGE_BYTES) == 0;
+}
+
+/* On the way to the next moment, it is there when its time has come, and not before. */
+static void expect_moment(struct point *points, uint64_t now)
+{
+    for (unsigned i = 1; i < MOMENTS; i++) {
+        const struct page_version *differed = NULL;
+        struct point *p = &points[i];
+        if (!p->used || p->moment.image || p->time < now ||
+            last_before(points, p->time)->time > now)
+            continue;
+        for (unsigned times = 0; times < 2; times++) /* with what differed, too */
+            assert_int_equal(page_history_is_at(&p->moment, is_as, NULL, &differed),
+                             p->time == now);
+    }
+}
+
 /* Runs forwards, goes back and forth, takes and drops moments as it likes; so many of them are
  * images of times that nobody need have been at. */
 static void run_random(unsigned images)
@@ -159,6 +180,7 @@ static void run_random(unsigned images)
         }
         for (unsigned ticks = (unsigned)rand() % 4; ticks && now < 4 * MOMENTS; ticks--)
             tick(now++);
+        expect_moment(points, now);
     }
     assert_int_equal(images, 0);
     assert_true(history.changed > 0 && page_history_extra(&history) < history.bytes);
