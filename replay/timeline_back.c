@@ -8,6 +8,9 @@
 #define TRY_STEPS 3000u
 /* Hits of breakpoints between two checkpoints at hits. */
 #define HITS_MARKED 32u
+/* From so many hits in a stretch on they are counted inside the guest; of how many breakpoints. */
+#define HITS_LOOKED_AT 256u
+#define COUNTED_MAX    16u
 
 static struct checkpoint *before(const struct checkpoint *c)
 {
@@ -250,11 +253,132 @@ static enum timeline_stop next_hit(struct timeline *t, bool *leave, struct err *
     return stop;
 }
 
+/* Breakpoints in place of the user's, whose passes are counted inside the guest. */
+struct counted {
+    struct breakpoint breakpoint[COUNTED_MAX];
+    uint64_t passes[COUNTED_MAX]; /* that are still to come, behind those that it counts down */
+    unsigned count;
+};
+
+static bool may_count(const struct timeline *t)
+{
+    unsigned count = 0;
+
+    for (const struct breakpoint *b = t->player->stops.first; b; b = b->next)
+        count++;
+    return !t->player->stops.watched && count <= COUNTED_MAX;
+}
+
+static int add_counted(struct timeline *t, struct counted *c, struct err *e)
+{
+    for (unsigned i = 0; i < c->count; i++)
+        if (c->breakpoint[i].countdown &&
+            breakpoints_add(&t->player->stops, &c->breakpoint[i], e) < 0)
+            return -1;
+    return 0;
+}
+
+static void remove_counted(struct timeline *t, struct counted *c)
+{
+    for (unsigned i = 0; i < c->count; i++)
+        breakpoints_remove(&t->player->stops, &c->breakpoint[i]);
+}
+
+/* Leave the breakpoint where we stand, and run to where a count is over, or to t->target. */
+static enum timeline_stop run_counting(struct timeline *t, struct counted *c, struct err *e)
+{
+    enum timeline_stop stop = timeline_steps(t, 1, e);
+
+    if (stop == TIMELINE_THERE && (t->here != t->target || t->steps)) {
+        stop = add_counted(t, c, e) < 0 ? TIMELINE_FAILED : timeline_run(t, UINT64_MAX, e);
+        remove_counted(t, c);
+    }
+    return stop;
+}
+
+/* How often each is passed between here and t->target, which itself is no pass on the way. */
+static enum timeline_stop count_all(struct timeline *t, struct counted *c, struct err *e)
+{
+    const struct checkpoint *const to = t->target;
+    const enum timeline_stop stop = run_counting(t, c, e);
+
+    for (unsigned i = 0; i < c->count; i++) {
+        struct breakpoint *b = &c->breakpoint[i];
+        c->passes[i] = COUNT_MAX - b->countdown;
+        if (c->passes[i] && !to->mark.at_sync && !to->repeating &&
+            b->va == to->here.regs[REGISTER_RIP] && (b->any_cpl || b->cpl == to->here.cpl))
+            c->passes[i]--;
+    }
+    return stop;
+}
+
+/* The next place to stop at of each: half of its passes, so that the way back from there is short,
+ * whatever is looked for next; of the last HITS_MARKED the last. */
+static bool count_down(struct counted *c)
+{
+    bool any = false;
+
+    for (unsigned i = 0; i < c->count; i++) {
+        struct breakpoint *b = &c->breakpoint[i];
+        if (!b->countdown) {
+            const uint64_t passes = c->passes[i];
+            b->countdown = passes > HITS_MARKED ? passes / 2 : passes;
+            c->passes[i] -= b->countdown;
+        }
+        any |= b->countdown > 0;
+    }
+    return any;
+}
+
+/* The last of them all is the last at which one of them is over. */
+static enum timeline_stop go_to_last(struct timeline *t, struct counted *c, struct last_hit *last,
+                                     struct err *e)
+{
+    for (unsigned i = 0; i < c->count; i++)
+        c->breakpoint[i].countdown = 0;
+    while (count_down(c)) {
+        const enum timeline_stop stop = run_counting(t, c, e);
+        if (stop != TIMELINE_BREAKPOINT)
+            return stop;
+        last->from = t->steps ? timeline_mark(t, STEPS_UNKNOWN, e) : t->here;
+        if (!last->from)
+            return TIMELINE_FAILED;
+    }
+    return TIMELINE_THERE;
+}
+
+/* The same as search_running(), from a hit on where they are so many that an exit for each of them
+ * takes too long: all are counted, and then gone to by their number. */
+static enum timeline_stop search_counting(struct timeline *t, struct last_hit *last, struct err *e)
+{
+    struct checkpoint *const from = t->steps ? timeline_mark(t, STEPS_UNKNOWN, e) : t->here;
+    struct counted c = {.count = 0};
+    struct timeline_stops stops;
+
+    if (!from || timeline_detach(t, &stops, e) < 0)
+        return TIMELINE_FAILED;
+    *last = (struct last_hit){.from = from, .steps = STEPS_UNKNOWN, .leave = true};
+    /* A HLT where one can be set: a debug register would keep traces from others' code. */
+    for (const struct breakpoint *b = stops.first; b; b = b->next)
+        c.breakpoint[c.count++] = (struct breakpoint){.va = b->va,
+                                                      .cr3 = b->cr3,
+                                                      .cpl = b->cpl,
+                                                      .any_cpl = b->any_cpl,
+                                                      .patient = b->patient && !t->player->hook.rip,
+                                                      .countdown = COUNT_MAX};
+    enum timeline_stop stop = count_all(t, &c, e);
+    if (stop == TIMELINE_THERE)
+        stop = timeline_restore(t, from, e) < 0 ? TIMELINE_FAILED : go_to_last(t, &c, last, e);
+    timeline_attach(t, &stops);
+    return stop;
+}
+
 /* The same as search_steps(), running. */
 static enum timeline_stop search_running(struct timeline *t, struct last_hit *last, struct err *e)
 {
     bool leave = !t->player->at_sync && timeline_at_breakpoint(t);
     enum timeline_stop stop;
+    unsigned hits = 0;
 
     if (leave)
         *last = (struct last_hit){.from = t->here, .steps = STEPS_UNKNOWN, .leave = true};
@@ -268,6 +392,8 @@ static enum timeline_stop search_running(struct timeline *t, struct last_hit *la
         last->watched = !leave;
         if (t->interrupted)
             return TIMELINE_INTERRUPTED;
+        if (++hits >= HITS_LOOKED_AT && may_count(t))
+            return search_counting(t, last, e);
     }
     return stop;
 }

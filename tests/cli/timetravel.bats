@@ -203,6 +203,22 @@ debug() {
     one_error '--diverge goes with --gdb'
 }
 
+# What registers and the memory around them tell of a pass is the same in each of the outer loop.
+@test "reverse-continue to breakpoints in a loop that is passed 40 million times" {
+    local count='p *(unsigned long *)&outer' n
+    ditto_to 120 run.out run.err run --memory 32M -o c.ditto --append ticks=5 --kernel "$BUILD/guests/nested-loop.elf"
+    symbols=$BUILD/guests/nested-loop.elf
+    serve c.ditto
+    debug 'tbreak leave_user' continue "$count" 'break global_inner' reverse-continue "$count" 'p $eax' \
+        reverse-continue "$count" 'p $eax' delete 'break global_outer' reverse-continue "$count" reverse-continue \
+        "$count" 'break global_inner' reverse-continue "$count" 'p $eax' reverse-stepi stepi "$count" 'p $eax' kill
+    [ "$status" = 0 ]
+    wait "$server"
+    n=$(sed -n 's/^\$1 = //p' <<<"$output")
+    [ "$(sed -n 's/^\$[0-9]* = //p' <<<"$output" | tr '\n' ' ')" = \
+        "$n $n 1 $n 2 $((n - 1)) $((n - 2)) $((n - 2)) 1 $((n - 2)) 1 " ]
+}
+
 @test "what if it looped for ever: gdb interrupts it, and reverse-continue undoes it" {
     ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf"
     symbols=$BUILD/guests/corrupt.elf

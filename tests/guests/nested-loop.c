@@ -36,9 +36,9 @@ static void user_pointed(void)
 
 static void user_global(void)
 {
-    __asm__ volatile("1:\n\tincq %[count]\n\t"
+    __asm__ volatile("1:\nglobal_outer:\n\tincq %[count]\n\t"
                      "mov %[passes], %%eax\n"
-                     "2:\n\tdec %%eax\n\tjnz 2b\n\t"
+                     "2:\nglobal_inner:\n\tdec %%eax\n\tjnz 2b\n\t"
                      "cmp %[n], ticks(%%rip)\n\tjb 1b"
                      : [count] "+m"(outer.count)
                      : [n] "r"(n), [passes] "i"(PASSES)
