@@ -54,6 +54,12 @@ static void note_clusters(struct disk_map *map)
     }
 }
 
+static bool is_zero(const uint8_t *cluster)
+{
+    return cluster[0] == 0 && memcmp(cluster, cluster + 1, DISK_CLUSTER - 1) == 0;
+}
+
+/* Zeroes are no copies: a guest may discard gigabytes at once. */
 int disk_map_take(struct disk_map *map, struct page_copies *copies, struct chunk_store *chunks,
                   struct err *e)
 {
@@ -61,10 +67,14 @@ int disk_map_take(struct disk_map *map, struct page_copies *copies, struct chunk
         return 0;
     for (uint64_t at = 0; disk_overlay_fresh(map->disk, &at); at += DISK_CLUSTER) {
         const uint64_t left = map->disk->size - at;
-        uint8_t *page = page_copies_add(copies, &map->chunk[at / DISK_CLUSTER]);
-        memset(page, 0, DISK_CLUSTER); /* the last one may be shorter */
-        if (disk_read(map->disk, at, page, left < DISK_CLUSTER ? (size_t)left : DISK_CLUSTER) < 0)
+        uint8_t cluster[DISK_CLUSTER] = {0}; /* the last one may be shorter */
+        if (disk_read(map->disk, at, cluster, left < DISK_CLUSTER ? (size_t)left : DISK_CLUSTER) <
+            0)
             return err_set(e, STATUS_ERROR, "cannot read what the guest has written to its disk");
+        map->chunk[at / DISK_CLUSTER] = CHUNK_ZERO_PAGE;
+        if (is_zero(cluster))
+            continue;
+        memcpy(page_copies_add(copies, &map->chunk[at / DISK_CLUSTER]), cluster, DISK_CLUSTER);
         if (chunks)
             page_copies_store(copies, chunks, 1);
     }
