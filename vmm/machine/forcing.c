@@ -51,6 +51,7 @@ static void stop_here(struct machine *m, struct landmark *landmark)
     recorder_forced(m->recorder, landmark);
     recorder_sync(m->recorder, &m->cpu->vcpu, &exit);
     clock_sync(&m->cpu->clock);
+    note_task_priority(m, m->cpu);
     if (landmark->cpl == 3)
         scrub_user_frame(m);
     m->at_sync = true;

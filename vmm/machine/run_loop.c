@@ -263,6 +263,14 @@ static int wait_for_interrupt(struct machine *m, struct err *e)
     return rc;
 }
 
+void note_task_priority(struct machine *m, struct machine_cpu *cpu)
+{
+    struct lapic *lapic = pc_lapic(&m->pc, cpu->vcpu.index);
+
+    if (lapic && vcpu_cr8(&cpu->vcpu) != lapic_cr8(lapic))
+        lapic_set_cr8(lapic, vcpu_cr8(&cpu->vcpu));
+}
+
 void handle_sync(struct machine *m, struct machine_cpu *cpu, struct vcpu_exit *exit)
 {
     struct lapic *lapic = pc_lapic(&m->pc, cpu->vcpu.index);
@@ -274,10 +282,7 @@ void handle_sync(struct machine *m, struct machine_cpu *cpu, struct vcpu_exit *e
     recorder_sync(m->recorder, &cpu->vcpu, exit);
     clock_sync(&cpu->clock);
     m->at_sync = true;
-    /* CR8 and the task priority of the APIC are one thing: what the CPU did to it is seen here, and
-     * what it did by way of the APIC below. */
-    if (lapic && vcpu_cr8(&cpu->vcpu) != lapic_cr8(lapic))
-        lapic_set_cr8(lapic, vcpu_cr8(&cpu->vcpu));
+    note_task_priority(m, cpu);
     switch (exit->kind) {
     case EXIT_PIO_IN:
     case EXIT_PIO_OUT:
@@ -305,7 +310,8 @@ void handle_sync(struct machine *m, struct machine_cpu *cpu, struct vcpu_exit *e
         handle_trap(m, cpu);
         break;
     case EXIT_HLT:
-        cpu->state = CPU_HALTED;
+        if (cpu->state == CPU_RUNS && !cpu->starts) /* it may have been sent an INIT meanwhile */
+            cpu->state = CPU_HALTED;
         break;
     case EXIT_SHUTDOWN:
         m->ended = END_TRIPLE_FAULT;
