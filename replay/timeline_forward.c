@@ -83,7 +83,7 @@ static bool is_at(struct ahead *a, struct vcpu *vcpu, const struct kvm_regs *reg
 
     if (!fingerprint_matches(vcpu, regs, sregs, here))
         return false;
-    a->frame = here->cpl == 3 ? gphook_user_frame_gpa(vcpu) : 0;
+    a->frame = gphook_user_frame_gpa(vcpu); /* in the kernel, too: it is left from before */
     return page_history_is_at(&a->checkpoint->moment, has_page, a, &a->differed);
 }
 
