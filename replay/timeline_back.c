@@ -296,17 +296,26 @@ static enum timeline_stop run_counting(struct timeline *t, struct counted *c, st
     return stop;
 }
 
+/* Whether a checkpoint is at this instruction, so that who comes there passes it. A sync point of
+ * another kind is behind what it is called by. */
+static bool is_a_pass(const struct checkpoint *c, const struct breakpoint *b)
+{
+    const struct cpu_mark *cpu = &c->mark.cpus[c->mark.cpu];
+    const struct kvm_sregs *sregs = &cpu->state.sregs;
+
+    return !c->repeating && (!c->mark.at_sync || cpu->last_sync.kind == EXIT_FORCED) &&
+           b->va == linear_rip(cpu->state.regs.rip, &sregs->cs) &&
+           (b->any_cpl || b->cpl == sregs->ss.dpl);
+}
+
 /* How often each is passed between here and t->target, which itself is no pass on the way. */
 static enum timeline_stop count_all(struct timeline *t, struct counted *c, struct err *e)
 {
-    const struct checkpoint *const to = t->target;
     const enum timeline_stop stop = run_counting(t, c, e);
 
     for (unsigned i = 0; i < c->count; i++) {
-        struct breakpoint *b = &c->breakpoint[i];
-        c->passes[i] = COUNT_MAX - b->countdown;
-        if (c->passes[i] && !to->mark.at_sync && !to->repeating &&
-            b->va == to->here.regs[REGISTER_RIP] && (b->any_cpl || b->cpl == to->here.cpl))
+        c->passes[i] = COUNT_MAX - c->breakpoint[i].countdown;
+        if (c->passes[i] && is_a_pass(t->target, &c->breakpoint[i]))
             c->passes[i]--;
     }
     return stop;
@@ -330,10 +339,12 @@ static bool count_down(struct counted *c)
     return any;
 }
 
-/* The last of them all is the last at which one of them is over. */
+/* The last of them all is the last at which one of them is over. Not *found: t->target came first,
+ * as a place was passed otherwise than when it was counted. */
 static enum timeline_stop go_to_last(struct timeline *t, struct counted *c, struct last_hit *last,
-                                     struct err *e)
+                                     bool *found, struct err *e)
 {
+    *found = false;
     for (unsigned i = 0; i < c->count; i++)
         c->breakpoint[i].countdown = 0;
     while (count_down(c)) {
@@ -344,23 +355,29 @@ static enum timeline_stop go_to_last(struct timeline *t, struct counted *c, stru
         if (!last->from)
             return TIMELINE_FAILED;
     }
+    *found = true;
     return TIMELINE_THERE;
 }
 
-/* The same as search_running(), from a hit on where they are so many that an exit for each of them
- * takes too long: all are counted, and then gone to by their number. */
-static enum timeline_stop search_counting(struct timeline *t, struct last_hit *last, struct err *e)
+/* Finish a search_running() from the hit where we stand, without an exit for each of those that
+ * follow: they are counted, and the last is gone to by its number. Not *found: we stand there
+ * again, and *last is that hit. */
+static enum timeline_stop search_counting(struct timeline *t, struct last_hit *last, bool *found,
+                                          struct err *e)
 {
     struct checkpoint *const from = t->steps ? timeline_mark(t, STEPS_UNKNOWN, e) : t->here;
     struct counted c = {.count = 0};
     struct timeline_stops stops;
 
+    *found = false;
     if (!from || timeline_detach(t, &stops, e) < 0)
         return TIMELINE_FAILED;
     *last = (struct last_hit){.from = from, .steps = STEPS_UNKNOWN, .leave = true};
+    t->counts_hits = true;
     /* A HLT where one can be set: a debug register would keep traces from others' code. */
     for (const struct breakpoint *b = stops.first; b; b = b->next)
         c.breakpoint[c.count++] = (struct breakpoint){.va = b->va,
+                                                      .gpa = b->gpa,
                                                       .cr3 = b->cr3,
                                                       .cpl = b->cpl,
                                                       .any_cpl = b->any_cpl,
@@ -368,8 +385,14 @@ static enum timeline_stop search_counting(struct timeline *t, struct last_hit *l
                                                       .countdown = COUNT_MAX};
     enum timeline_stop stop = count_all(t, &c, e);
     if (stop == TIMELINE_THERE)
-        stop = timeline_restore(t, from, e) < 0 ? TIMELINE_FAILED : go_to_last(t, &c, last, e);
+        stop =
+            timeline_restore(t, from, e) < 0 ? TIMELINE_FAILED : go_to_last(t, &c, last, found, e);
+    t->counts_hits = false;
     timeline_attach(t, &stops);
+    if (stop == TIMELINE_THERE && !*found) {
+        *last = (struct last_hit){.from = from, .steps = STEPS_UNKNOWN, .leave = true};
+        stop = timeline_restore(t, from, e) < 0 ? TIMELINE_FAILED : stop;
+    }
     return stop;
 }
 
@@ -379,6 +402,7 @@ static enum timeline_stop search_running(struct timeline *t, struct last_hit *la
     bool leave = !t->player->at_sync && timeline_at_breakpoint(t);
     enum timeline_stop stop;
     unsigned hits = 0;
+    bool found;
 
     if (leave)
         *last = (struct last_hit){.from = t->here, .steps = STEPS_UNKNOWN, .leave = true};
@@ -392,8 +416,11 @@ static enum timeline_stop search_running(struct timeline *t, struct last_hit *la
         last->watched = !leave;
         if (t->interrupted)
             return TIMELINE_INTERRUPTED;
-        if (++hits >= HITS_LOOKED_AT && may_count(t))
-            return search_counting(t, last, e);
+        if (++hits != HITS_LOOKED_AT || !may_count(t))
+            continue;
+        stop = search_counting(t, last, &found, e);
+        if (stop != TIMELINE_THERE || found)
+            return stop;
     }
     return stop;
 }

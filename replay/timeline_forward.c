@@ -62,8 +62,8 @@ static void drop_on_the_way(struct timeline *t)
 /* A checkpoint between sync points that is ahead. */
 struct ahead {
     const struct checkpoint *checkpoint;
-    const struct vm *vm;
-    uint64_t frame; /* as in vmm/points/written_pages.h */
+    struct player *player;
+    uint64_t frame[MAX_VCPUS]; /* of each CPU, as in vmm/points/written_pages.h */
     const struct page_version *differed;
 };
 
@@ -71,7 +71,7 @@ static bool has_page(void *opaque, uint64_t page, const uint8_t *bytes)
 {
     const struct ahead *a = opaque;
 
-    return written_page_is(a->vm, a->frame, page, bytes);
+    return written_page_is(&a->player->vm, a->frame, a->player->cpu_count, page, bytes);
 }
 
 /* Whether the vCPU, with these registers, is there. What a landmark describes of memory may be the
@@ -83,7 +83,9 @@ static bool is_at(struct ahead *a, struct vcpu *vcpu, const struct kvm_regs *reg
 
     if (!fingerprint_matches(vcpu, regs, sregs, here))
         return false;
-    a->frame = gphook_user_frame_gpa(vcpu); /* in the kernel, too: it is left from before */
+    /* Also of a CPU that is in its kernel: the frame is left from before. */
+    for (unsigned i = 0; i < a->player->cpu_count; i++)
+        a->frame[i] = gphook_user_frame_gpa(&a->player->cpus[i].vcpu);
     return page_history_is_at(&a->checkpoint->moment, has_page, a, &a->differed);
 }
 
@@ -100,7 +102,7 @@ static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *with
     struct player *p = t->player;
     struct trace_condition conditions[TRACE_CONDITIONS];
     struct breakpoint b = {0};
-    struct ahead ahead = {.checkpoint = within, .vm = &p->vm};
+    struct ahead ahead = {.checkpoint = within, .player = p};
 
     *arrived = false;
     t->steps = STEPS_UNKNOWN;
@@ -111,7 +113,8 @@ static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *with
                           : landmark_breakpoint(&within->here, conditions);
     b.stops = stops_at;
     b.opaque = &ahead;
-    b.countdown = within == t->target ? COUNT_MAX : 0;
+    /* A trace has one count. */
+    b.countdown = within == t->target && !t->counts_hits ? COUNT_MAX : 0;
     if (breakpoints_add(&p->stops, &b, e) < 0)
         return -1;
     int rc = player_run(p, until, e);
@@ -131,7 +134,10 @@ int timeline_detach(struct timeline *t, struct timeline_stops *stops, struct err
     *stops = (struct timeline_stops){set->first, set->watched};
     set->first = NULL;
     set->watched = NULL;
-    return breakpoints_rest(set, e);
+    if (breakpoints_rest(set, e) == 0)
+        return 0;
+    timeline_attach(t, stops);
+    return -1;
 }
 
 void timeline_attach(struct timeline *t, const struct timeline_stops *stops)
@@ -252,7 +258,7 @@ static void look_around(struct timeline *t)
             next->steps = exactly ? t->steps : t->steps - 1;
         pass(t, exactly ? 0 : 1);
     } else if (p->cpu->vcpu.regs->rip == next->here.regs[REGISTER_RIP]) {
-        struct ahead ahead = {.checkpoint = next, .vm = &p->vm};
+        struct ahead ahead = {.checkpoint = next, .player = p};
         vcpu_get_sregs(&p->cpu->vcpu, &sregs);
         if (!is_at(&ahead, &p->cpu->vcpu, p->cpu->vcpu.regs, &sregs))
             return;

@@ -277,17 +277,21 @@ void breakpoints_keep_kick(struct breakpoints *set, bool kicked)
         vcpu_kick(set->vcpu);
 }
 
-/* A trace goes past the address that a register has; a HLT it finds in the code. False: one of the
- * others cannot be a HLT. */
-static bool others_are_found(const struct breakpoints *set, const struct breakpoint *one)
+static bool may_become_hlt(const struct breakpoints *set, const struct breakpoint *b)
 {
-    for (struct breakpoint *b = set->first; b; b = b->next) {
-        if (b == one || b->means != &breakpoint_register)
-            continue;
-        if (set->only || b->armed || !breakpoint_hlt.has_room(set, b) || hlt_must_wait(set, b))
+    return !set->only && !b->armed && breakpoint_hlt.has_room(set, b) && !hlt_must_wait(set, b);
+}
+
+/* A trace goes past the address that a register has; a HLT it finds in the code. False: not all of
+ * the others can be one, and all are as they were. */
+static bool make_others_hlts(struct breakpoints *set, const struct breakpoint *one)
+{
+    for (const struct breakpoint *b = set->first; b; b = b->next)
+        if (b != one && b->means == &breakpoint_register && !may_become_hlt(set, b))
             return false;
-        b->means = &breakpoint_hlt;
-    }
+    for (struct breakpoint *b = set->first; b; b = b->next)
+        if (b != one && b->means == &breakpoint_register)
+            b->means = &breakpoint_hlt;
     return true;
 }
 
@@ -305,7 +309,7 @@ static enum breakpoint_stop pass(struct breakpoints *set, const struct kvm_regs 
     const bool within = breakpoints_lead_within(set, regs, sregs);
     if (set->traced && (set->traced != l.one || within))
         stop_trace(set);
-    if (l.one && l.one->filter && !within && others_are_found(set, l.one)) {
+    if (l.one && l.one->filter && !within && make_others_hlts(set, l.one)) {
         set->counted = l.counted;
         arm(set, l.one); /* the trace has to leave for the others' HLTs; this one it replaces */
         if (breakpoint_filter_start(set, l.one, regs, sregs)) {

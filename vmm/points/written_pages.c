@@ -8,28 +8,31 @@
 #include "vmm/points/trace/trace.h"
 
 /* What counts of a page at this GPA, whose bytes are `at`: that, or a copy in `page`. */
-static const uint8_t *without_ours(const struct vm *vm, uint64_t frame, uint64_t gpa,
-                                   const uint8_t *at, uint8_t page[PAGE_BYTES])
+static const uint8_t *without_ours(const struct vm *vm, const uint64_t *frame, unsigned frames,
+                                   uint64_t gpa, const uint8_t *at, uint8_t page[PAGE_BYTES])
 {
     if (trace_hides(vm, gpa, at, page))
         at = page;
-    if (frame && frame - gpa < PAGE_BYTES) {
+    for (unsigned i = 0; i < frames; i++) {
+        if (!frame[i] || frame[i] - gpa >= PAGE_BYTES)
+            continue;
         memmove(page, at, PAGE_BYTES);
-        memset(page + (frame - gpa), 0, sizeof(struct exception_frame));
+        memset(page + (frame[i] - gpa), 0, sizeof(struct exception_frame));
         at = page;
     }
     return at;
 }
 
-bool written_page_is(const struct vm *vm, uint64_t frame, uint64_t page, const uint8_t *then)
+bool written_page_is(const struct vm *vm, const uint64_t *frame, unsigned frames, uint64_t page,
+                     const uint8_t *then)
 {
     const uint64_t gpa = guest_memory_gpa(&vm->memory, page * PAGE_BYTES);
     const uint8_t *now = vm->memory.host + page * PAGE_BYTES;
     uint8_t room[2][PAGE_BYTES];
     uint64_t words[2][PAGE_BYTES / sizeof(uint64_t)];
 
-    now = without_ours(vm, frame, gpa, now, room[0]);
-    then = without_ours(vm, frame, gpa, then, room[1]);
+    now = without_ours(vm, frame, frames, gpa, now, room[0]);
+    then = without_ours(vm, frame, frames, gpa, then, room[1]);
     if (memcmp(now, then, PAGE_BYTES) == 0)
         return true;
     page_as_it_counts(now, words[0]);
@@ -47,7 +50,7 @@ static bool digest_of(const struct vm *vm, uint64_t frame, const struct landmark
 
     if (!at)
         return false;
-    at = without_ours(vm, frame, gpa, at, page);
+    at = without_ours(vm, &frame, 1, gpa, at, page);
     *digest =
         written->is_table ? page_digest(at, written->page) : page_digest_of_data(at, written->page);
     return true;

@@ -29,8 +29,9 @@ struct page_hint {
 bool written_pages_equal(const struct vm *vm, uint64_t frame, const struct landmark *l,
                          struct page_hint *hint);
 
-/* Whether a page, by its number in memory.host, has these bytes now. Of what looks like a page
- * table Accessed and Dirty bits do not count. */
-bool written_page_is(const struct vm *vm, uint64_t frame, uint64_t page, const uint8_t *then);
+/* Whether a page, by its number in memory.host, has these bytes now, but for so many frames. Of
+ * what looks like a page table Accessed and Dirty bits do not count. */
+bool written_page_is(const struct vm *vm, const uint64_t *frame, unsigned frames, uint64_t page,
+                     const uint8_t *then);
 
 #endif

@@ -239,6 +239,8 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
 
     assert(goal->conditions <= TRACE_CONDITIONS);
     assert(goal->countdown ? *goal->countdown != 0 : goal->conditions != 0);
+    if (sregs->ss.dpl == 3 && !hook->rip) /* it is left by way of that */
+        return false;
     if (!t || !walk(&vcpu->vm->memory, sregs->cr3, linear_rip(regs->rip, &sregs->cs), &site))
         return false;
     const uint8_t *site_at = guest_memory_at(t->memory, site.gpa, 1);
