@@ -204,14 +204,14 @@ debug() {
 }
 
 # What registers and the memory around them tell of a pass is the same in each of the outer loop.
-@test "reverse-continue to breakpoints in a loop that is passed 40 million times" {
+@test "reverse-continue to breakpoints in a loop that is passed 20 million times" {
     local count='p *(unsigned long *)&outer' n
-    ditto_to 120 run.out run.err run --memory 32M -o c.ditto --append ticks=5 --kernel "$BUILD/guests/nested-loop.elf"
+    ditto_to 120 run.out run.err run --memory 32M -o c.ditto --append alone=10000 --kernel "$BUILD/guests/nested-loop.elf"
     symbols=$BUILD/guests/nested-loop.elf
     serve c.ditto
-    debug 'tbreak leave_user' continue "$count" 'break global_inner' reverse-continue "$count" 'p $eax' \
-        reverse-continue "$count" 'p $eax' delete 'break global_outer' reverse-continue "$count" reverse-continue \
-        "$count" 'break global_inner' reverse-continue "$count" 'p $eax' reverse-stepi stepi "$count" 'p $eax' kill
+    debug 'tbreak leave_user' continue "$count" 'break alone_inner' reverse-continue "$count" 'p $eax' \
+        reverse-continue "$count" 'p $eax' delete 'break alone_outer' reverse-continue "$count" reverse-continue \
+        "$count" 'break alone_inner' reverse-continue "$count" 'p $eax' reverse-stepi stepi "$count" 'p $eax' kill
     [ "$status" = 0 ]
     wait "$server"
     n=$(sed -n 's/^\$1 = //p' <<<"$output")

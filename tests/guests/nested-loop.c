@@ -16,6 +16,8 @@
  * registers (saved=1; at CPL0), or nowhere near one; or the inner one writes the same to many pages
  * each time (pages=1), or to more than are compared (pages=2; at CPL0), or to N others (pages=N);
  * or it is far up the stack, behind return addresses and saved registers (deep=1).
+ *
+ * alone=N: so many passes of the outer loop, and no interrupt in them.
  */
 static uint64_t n;
 static struct {
@@ -36,12 +38,26 @@ static void user_pointed(void)
 
 static void user_global(void)
 {
-    __asm__ volatile("1:\nglobal_outer:\n\tincq %[count]\n\t"
+    __asm__ volatile("1:\n\tincq %[count]\n\t"
                      "mov %[passes], %%eax\n"
-                     "2:\nglobal_inner:\n\tdec %%eax\n\tjnz 2b\n\t"
+                     "2:\n\tdec %%eax\n\tjnz 2b\n\t"
                      "cmp %[n], ticks(%%rip)\n\tjb 1b"
                      : [count] "+m"(outer.count)
                      : [n] "r"(n), [passes] "i"(PASSES)
+                     : "rax", "cc", "memory");
+    leave_user();
+}
+
+static uint64_t alone;
+
+static void user_alone(void)
+{
+    __asm__ volatile("1:\nalone_outer:\n\tincq %[count]\n\t"
+                     "mov %[passes], %%eax\n"
+                     "2:\nalone_inner:\n\tdec %%eax\n\tjnz 2b\n\t"
+                     "cmp %[n], %[count]\n\tjb 1b"
+                     : [count] "+m"(outer.count)
+                     : [n] "r"(alone), [passes] "i"(PASSES)
                      : "rax", "cc", "memory");
     leave_user();
 }
@@ -157,6 +173,9 @@ void guest_main(void)
 {
     n = parameter("ticks", TICKS);
     at_tick = parameter("saved", 0) ? mix_saved : parameter("deep", 0) ? mix_deep : mix_count;
+    alone = parameter("alone", 0);
+    if (alone)
+        enter_user(user_alone, done);
     timer_start(parameter("pages", 0) ? 20 : 100); /* to come to many passes */
     if (parameter("saved", 0)) {
         saved_progress();
