@@ -54,11 +54,6 @@ static void note_clusters(struct disk_map *map)
     }
 }
 
-static bool is_zero(const uint8_t *cluster)
-{
-    return cluster[0] == 0 && memcmp(cluster, cluster + 1, DISK_CLUSTER - 1) == 0;
-}
-
 /* Zeroes are no copies: a guest may discard gigabytes at once. */
 int disk_map_take(struct disk_map *map, struct page_copies *copies, struct chunk_store *chunks,
                   struct err *e)
@@ -72,7 +67,7 @@ int disk_map_take(struct disk_map *map, struct page_copies *copies, struct chunk
             0)
             return err_set(e, STATUS_ERROR, "cannot read what the guest has written to its disk");
         map->chunk[at / DISK_CLUSTER] = CHUNK_ZERO_PAGE;
-        if (is_zero(cluster))
+        if (chunk_is_zero(cluster))
             continue;
         memcpy(page_copies_add(copies, &map->chunk[at / DISK_CLUSTER]), cluster, DISK_CLUSTER);
         if (chunks)

@@ -92,9 +92,11 @@ static void grow_hashes(struct chunk_store *s)
         no_memory();
 }
 
-static bool is_zero(const uint8_t *p, size_t len)
+bool chunk_is_zero(const void *page)
 {
-    return p[0] == 0 && memcmp(p, p + 1, len - 1) == 0;
+    const uint8_t *p = page;
+
+    return p[0] == 0 && memcmp(p, p + 1, CHUNK_MAX_BYTES - 1) == 0;
 }
 
 /* The length is part of what is hashed, so pieces of different lengths do not meet. */
@@ -118,7 +120,7 @@ uint64_t chunks_add_piece(struct chunk_store *s, const void *data, size_t len)
 {
     assert(len >= 1 && len <= CHUNK_MAX_BYTES);
     s->added++;
-    if (len == CHUNK_MAX_BYTES && is_zero(data, len))
+    if (len == CHUNK_MAX_BYTES && chunk_is_zero(data))
         return CHUNK_ZERO_PAGE;
 
     const XXH128_hash_t hash = hash_of(s, data, len);
