@@ -19,6 +19,7 @@
  *  10  code that hardly does anything but REPE CMPS, REPNE SCAS and REP LODS, backwards, too
  *  11  code that is 32-bit code and 16-bit code in turns, at other offsets of their segments
  *  12  as 7, but by a mapping by which it is not executed; "at=N": in the page there, in MiB
+ *  13  an instruction that jumps behind its own prefix, over and over
  */
 #define FAR_TO(selector, label)                                                                    \
     "pushq $" #selector "\n\tleaq " label "(%%rip), %%rax\n\tpushq %%rax\n\tlretq\n"
@@ -246,6 +247,18 @@ static void compares(void)
     leave_user();
 }
 
+/* A REX prefix, and `1: loopne 1b`. */
+static void jumps_into_itself(void)
+{
+    __asm__ volatile("1:\tmovq $20000, %%rcx\n\ttestq %%rcx, %%rcx\n\t"
+                     ".byte 0x42, 0xe0, 0xfe\n\t"
+                     "incq passes\n\tcmpl %%edx, ticks\n\tjb 1b"
+                     :
+                     : "d"(limit32)
+                     : "rcx", "memory", "cc");
+    leave_user();
+}
+
 static __attribute__((interrupt)) void on_step(struct interrupt_frame *frame)
 {
     (void)frame;
@@ -263,10 +276,20 @@ static void done(void)
 
 void guest_main(void)
 {
-    static void (*const kinds[])(void) = {
-        counts_in_register,  counts_in_memory, calls,  code_of_16_bits,   sums,     sums_in_32_bits,
-        steps_itself,        is_written,       copies, copies_in_32_bits, compares, code_of_both,
-        is_written_elsewhere};
+    static void (*const kinds[])(void) = {counts_in_register,
+                                          counts_in_memory,
+                                          calls,
+                                          code_of_16_bits,
+                                          sums,
+                                          sums_in_32_bits,
+                                          steps_itself,
+                                          is_written,
+                                          copies,
+                                          copies_in_32_bits,
+                                          compares,
+                                          code_of_both,
+                                          is_written_elsewhere,
+                                          jumps_into_itself};
     const uint64_t kind = parameter("kind", 0);
 
     limit32 = (uint32_t)parameter("ticks", TICKS);

@@ -99,6 +99,23 @@ static void hlt_disarm(struct breakpoints *set, struct breakpoint *b)
         *b->at = b->saved[0];
 }
 
+/* Whether an instruction at that address has our HLT as its opcode, behind prefixes: code may jump
+ * into the middle of its instructions. */
+static bool has_hlt_behind_prefixes(const struct guest_memory *m, const struct breakpoint *b,
+                                    uint64_t gpa, bool code_64)
+{
+    const uint64_t ahead = b->gpa - gpa;
+    const uint8_t *at;
+
+    if (gpa > b->gpa || ahead >= INSN_MAX || gpa / PAGE_BYTES != b->gpa / PAGE_BYTES)
+        return false;
+    at = guest_memory_at(m, gpa, ahead + 1);
+    for (uint64_t i = 0; at && i < ahead; i++)
+        if (!is_prefix(at[i], code_64))
+            return false;
+    return at;
+}
+
 static bool hlt_is_hit(const struct breakpoints *set, const struct breakpoint *b,
                        const struct vcpu_exit *exit, struct kvm_regs *regs, struct kvm_sregs *sregs)
 {
@@ -113,7 +130,8 @@ static bool hlt_is_hit(const struct breakpoints *set, const struct breakpoint *b
            gphook_breakpoint(set->vcpu, set->hook, exit, cpl, segments_known ? b->cs : NULL,
                              segments_known ? b->ss : NULL, regs, sregs) &&
            walk(&set->vcpu->vm->memory, sregs->cr3, linear_rip(regs->rip, &sregs->cs), &t) &&
-           t.gpa == b->gpa;
+           (t.gpa == b->gpa ||
+            (faulted && has_hlt_behind_prefixes(&set->vcpu->vm->memory, b, t.gpa, sregs->cs.l)));
 }
 
 const struct breakpoint_means breakpoint_hlt = {
