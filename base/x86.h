@@ -2,6 +2,7 @@
 #define BASE_X86_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Numbers of the architecture (Intel SDM vol. 3) that several parts need. */
@@ -69,6 +70,16 @@ static inline bool is_prefix(uint8_t byte, bool code_64)
     default:
         return code_64 && is_rex(byte);
     }
+}
+
+/* How many of these an instruction begins with, of whose code there are `len` bytes. */
+static inline size_t prefixes(const uint8_t *code, size_t len, bool code_64)
+{
+    size_t n = 0;
+
+    while (n < len && is_prefix(code[n], code_64))
+        n++;
+    return n;
 }
 
 #endif

@@ -74,12 +74,9 @@ bool code_starts_at(const uint8_t *code, size_t len, size_t at)
  * which raises #UD or makes CR0 CR8, changes anything in these instructions. */
 static uint8_t candidate(const uint8_t *code, size_t len, enum code_site_kind *kind, uint8_t *rex)
 {
-    size_t at = 0;
-
     if (len > CODE_SITE_BYTES) /* a longer instruction raises #GP */
         len = CODE_SITE_BYTES;
-    while (at < len && is_prefix(code[at], true))
-        at++;
+    const size_t at = prefixes(code, len, true);
     *rex = at && is_rex(code[at - 1]) ? code[at - 1] : 0;
     const uint8_t *op = code + at;
     if (len < at + 2 || op[0] != 0x0f)

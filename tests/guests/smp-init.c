@@ -19,8 +19,6 @@ void guest_main(void)
 {
     const unsigned rounds = (unsigned)parameter("rounds", 200);
     const uint64_t most = parameter("most", 4000);
-    volatile uint32_t *number =
-        (volatile uint32_t *)(TRAMPOLINE + (uint64_t)(trampoline_number - trampoline));
     unsigned round;
     uint64_t waited = 0;
 
@@ -30,9 +28,8 @@ void guest_main(void)
             pause();
         for (volatile uint64_t i = 0; i < round * most / rounds; i++)
             continue;
-        *number = 1;
-        send(1, ICR_INIT);
-        send(1, ICR_STARTUP | (TRAMPOLINE >> 12));
+        *trampoline_word(trampoline_number) = 1;
+        send_start(1, 0);
     }
     report("started", round - 1);
 }

@@ -4,17 +4,20 @@
 #include "tests/guests/guest.h"
 
 /* For guests with several CPUs: starting them, and their local APICs. */
-#define LAPIC_ID       0x02 /* MMIO offset / 16, MSR - 0x800 */
-#define LAPIC_TPR      0x08
-#define LAPIC_EOI      0x0b
-#define LAPIC_SVR      0x0f
-#define LAPIC_ICR      0x30
-#define LAPIC_ICR_HIGH 0x31
-#define ICR_OTHERS     0xc0000u
-#define ICR_NMI        0x00400u
-#define ICR_INIT       0x00500u
-#define ICR_STARTUP    0x00600u
-#define ICR_ASSERT     0x04000u
+#define LAPIC_ID            0x02 /* MMIO offset / 16, MSR - 0x800 */
+#define LAPIC_TPR           0x08
+#define LAPIC_EOI           0x0b
+#define LAPIC_SVR           0x0f
+#define LAPIC_ICR           0x30
+#define LAPIC_ICR_HIGH      0x31
+#define LAPIC_LVT_TIMER     0x32
+#define LAPIC_INITIAL_COUNT 0x38
+#define LAPIC_DIVIDE        0x3e
+#define ICR_OTHERS          0xc0000u
+#define ICR_NMI             0x00400u
+#define ICR_INIT            0x00500u
+#define ICR_STARTUP         0x00600u
+#define ICR_ASSERT          0x04000u
 
 static bool x2apic; /* how APICs are accessed; "x2apic=1" on the command line */
 
@@ -123,6 +126,18 @@ static __attribute__((used)) void cpu_arrives(unsigned order)
         __asm__ volatile("cli\n\thlt");
 }
 
+static inline volatile uint32_t *trampoline_word(const uint8_t *label)
+{
+    return (volatile uint32_t *)(TRAMPOLINE + (uint64_t)(label - trampoline));
+}
+
+/* INIT and STARTUP, to CPU number `to`, or to others by shorthand. */
+static inline void send_start(unsigned to, uint32_t shorthand)
+{
+    send(to, shorthand | ICR_INIT);
+    send(to, shorthand | ICR_STARTUP | (TRAMPOLINE >> 12));
+}
+
 /* Start all other CPUs, in `code`, and wait until `count` CPUs with this one are there. */
 static inline void start_cpus(unsigned count, void (*code)(unsigned cpu))
 {
@@ -133,12 +148,11 @@ static inline void start_cpus(unsigned count, void (*code)(unsigned cpu))
     for (unsigned i = 0; trampoline + i < trampoline_end; i++)
         ((volatile uint8_t *)at)[i] = trampoline[i];
     __asm__ volatile("mov %%cr3, %0" : "=r"(cr3));
-    *(volatile uint32_t *)(at + (trampoline_cr3 - trampoline)) = (uint32_t)cr3;
+    *trampoline_word(trampoline_cr3) = (uint32_t)cr3;
     cpu_code = code;
     cpus_arrived = 1;
     lapic_enable();
-    send(0, ICR_OTHERS | ICR_INIT);
-    send(0, ICR_OTHERS | ICR_STARTUP | (TRAMPOLINE >> 12));
+    send_start(0, ICR_OTHERS);
     while (cpus_arrived < count)
         pause();
 }

@@ -5,13 +5,10 @@
  * turn. The priority is raised without an exit, and the loop behind that has none: an interrupt
  * that becomes pending there must not come before the priority is lowered again. "rounds" of both.
  */
-#define VECTOR_TIMER        0x40
-#define PRIORITY            4 /* masks it */
-#define LAPIC_LVT_TIMER     0x32
-#define LAPIC_INITIAL_COUNT 0x38
-#define LAPIC_DIVIDE        0x3e
-#define PERIODIC            0x20000u
-#define DIVIDE_BY_1         0xbu
+#define VECTOR_TIMER 0x40
+#define PRIORITY     4 /* masks it */
+#define PERIODIC     0x20000u
+#define DIVIDE_BY_1  0xbu
 
 static volatile uint64_t interrupts, too_early, masked;
 

@@ -100,7 +100,7 @@ static void hlt_disarm(struct breakpoints *set, struct breakpoint *b)
 }
 
 /* Whether an instruction at that address has our HLT as its opcode, behind prefixes: code may jump
- * into the middle of its instructions. */
+ * into the middle of its instructions. Not where they begin on another page. */
 static bool has_hlt_behind_prefixes(const struct guest_memory *m, const struct breakpoint *b,
                                     uint64_t gpa, bool code_64)
 {
@@ -110,10 +110,7 @@ static bool has_hlt_behind_prefixes(const struct guest_memory *m, const struct b
     if (gpa > b->gpa || ahead >= INSN_MAX || gpa / PAGE_BYTES != b->gpa / PAGE_BYTES)
         return false;
     at = guest_memory_at(m, gpa, ahead + 1);
-    for (uint64_t i = 0; at && i < ahead; i++)
-        if (!is_prefix(at[i], code_64))
-            return false;
-    return at;
+    return at && prefixes(at, ahead, code_64) == ahead;
 }
 
 static bool hlt_is_hit(const struct breakpoints *set, const struct breakpoint *b,

@@ -174,7 +174,7 @@ static enum trap_kind classify(struct vcpu *vcpu, const struct exception_frame *
 {
     uint8_t code[INSN_MAX];
     struct kvm_sregs s;
-    size_t at = 0;
+    size_t at;
 
     vcpu_get_sregs(vcpu, &s);
     const struct kvm_segment cs = segment_of(vcpu->vm, &s, frame->cs);
@@ -184,8 +184,7 @@ static enum trap_kind classify(struct vcpu *vcpu, const struct exception_frame *
     /* Where the guest itself wants RDTSC to fault, it does. */
     if ((vcpu->owns_tsd && vcpu->guest_tsd) || (frame->cs & 3) != 3 || frame->error)
         return TRAP_GUEST;
-    while (!vcpu->bare_rdtsc && at < n && is_prefix(code[at], cs.l))
-        at++;
+    at = vcpu->bare_rdtsc ? 0 : prefixes(code, n, cs.l);
     *len = (unsigned)at + 2;
     if (n >= at + 2 && code[at] == 0x0f && code[at + 1] == 0x31)
         return TRAP_RDTSC;
