@@ -30,6 +30,9 @@ enum exit_kind {
     EXIT_KICK = 32,   /* vcpu_kick() or a signal */
     EXIT_STEP = 33,   /* one instruction was stepped, or a hardware breakpoint was hit */
     EXIT_FAILED = 34, /* vcpu_run() returned -1 */
+    /* Memory that vm_protect() protects is about to be written: the instruction, or what is to be
+     * taken before it, is not done yet. */
+    EXIT_PROTECTED = 35,
 };
 
 #endif

@@ -244,28 +244,115 @@ static void test_guest_watch(void)
 
 /* ---- watched memory ---- */
 
-#define PLACES 128u
+#define PLACES 1000u
 
-/* Two neighbours of a page are two places when it is taken away. */
+/* Every second page, one page more than that with a neighbour, and no more than can be. */
 static void test_places(void)
 {
-    static struct watchpoint watched[PLACES + 2];
+    static struct watchpoint watched[VM_PROTECTED_MAX + 1];
     struct err e = {0};
     bool good = true;
 
     start(PROGRAM(counting), 0, NULL);
     memset(watched, 0, sizeof watched);
-    for (unsigned i = 0; i < PLACES + 2; i++) {
-        watched[i].gpa = watched[i].va = 0x900000 + (i < PLACES ? 2ull * i : i + PLACES - 1) * 4096;
+    for (unsigned i = 0; i < PLACES; i++) {
+        watched[i].gpa = watched[i].va = 0x700000 + 2ull * i * PAGE_BYTES;
         watched[i].len = 1;
         good &= breakpoints_watch(&set, &watched[i], &e) == 0;
     }
-    breakpoints_unwatch(&set, &watched[PLACES]);
-    good &= breakpoints_run(&set, &last, &e) == BREAKPOINT_FAILED && strstr(e.text, "places");
-    for (unsigned i = 0; i < PLACES + 2; i++)
-        if (i != PLACES)
-            breakpoints_unwatch(&set, &watched[i]);
-    ok(good, "more watched places than can be, as one was taken away", 0, NULL);
+    const uint64_t before = *(uint64_t *)guest_memory_at(&guest.vm.memory, COUNTING_WORD, 8);
+    good &= run() == BREAKPOINT_HIT && watched[(COUNTING_WORD - 0x700000) / PAGE_BYTES / 2].hit &&
+            *(uint64_t *)guest_memory_at(&guest.vm.memory, COUNTING_WORD, 8) == before - 1;
+    for (unsigned i = 0; i < PLACES; i++)
+        breakpoints_unwatch(&set, &watched[i]);
+    good &= breakpoints_rest(&set, &e) == 0;
+    ok(good, "many watched places", 0, NULL);
+}
+
+/* What KVM's emulator cannot do, or shows TF: each changes the first 16 bytes of MICRO_DATA. */
+GUEST_CODE(unusual, "fninit\n"
+                    "mov $0x3ff00000, %eax\n"
+                    "movd %eax, %xmm0\n"
+                    "pshufd $0, %xmm0, %xmm0\n"
+                    "movss %xmm0, 0x800000\n"
+                    "movsd %xmm0, 0x800000\n"
+                    "movlps %xmm0, 0x800008\n"
+                    "paddb %xmm0, %xmm0\n"
+                    "movq %xmm0, 0x800000\n"
+                    "movhps %xmm0, 0x800008\n"
+                    "paddb %xmm0, %xmm0\n"
+                    "movdqa %xmm0, 0x800000\n"
+                    "fld1\n"
+                    "fstpl 0x800000\n"
+                    "mov 0x800000, %rax\n"
+                    "mov 0x800008, %rdx\n"
+                    "mov $7, %ebx\n"
+                    "mov $9, %ecx\n"
+                    "lock cmpxchg16b 0x800000\n"
+                    "fnstenv 0x800000\n"
+                    "mov $0x800008, %esp\n"
+                    "pushf\n" GUEST_DONE);
+#define UNUSUAL 10u
+
+static void test_unusual_stores(unsigned cpl)
+{
+    struct watchpoint watched = {.va = MICRO_DATA, .len = 16};
+    struct err e = {0};
+    unsigned changes = 0;
+
+    start(PROGRAM(unusual), cpl, NULL);
+    if (breakpoints_watch(&set, &watched, &e) < 0)
+        fail(e.text);
+    enum breakpoint_stop stop;
+    while ((stop = run()) == BREAKPOINT_HIT && watched.hit)
+        changes++;
+    const uint64_t *word = guest_memory_at(&guest.vm.memory, MICRO_DATA, 8);
+    ok(is_done(stop) && changes == UNUSUAL && !(*word & RFLAGS_TF), "watched unusual stores", cpl,
+       NULL);
+    if (changes != UNUSUAL)
+        printf("# %u changes\n", changes);
+    breakpoints_unwatch(&set, &watched);
+}
+
+GUEST_CODE(undefined, "nop\n"
+                      "undefined_at: ud2\n" GUEST_DONE);
+extern const uint8_t undefined_at[];
+#define STACK_TOP 0x90000u /* of the kernel: vmm/kvm/micro_guest.c */
+
+/* The frame of what is taken changes watched memory: it is the guest's, and its handler follows. */
+static void test_frame(const uint8_t *code, size_t length, unsigned cpl, unsigned inject,
+                       unsigned vector, uint64_t rip)
+{
+    struct watchpoint watched = {.va = STACK_TOP - 64, .len = 64};
+    struct err e = {0};
+    char what[64];
+
+    start(code, length, cpl, NULL);
+    struct kvm_regs regs = *guest.vcpu.regs;
+    regs.rflags |= RFLAGS_IF;
+    vcpu_set_regs(&guest.vcpu, &regs);
+    if (breakpoints_watch(&set, &watched, &e) < 0)
+        fail(e.text);
+    if (inject == NMI_VECTOR)
+        vcpu_inject_nmi(&guest.vcpu);
+    else if (inject)
+        vcpu_inject(&guest.vcpu, (uint8_t)inject);
+    const uint64_t *frame = guest_memory_at(&guest.vm.memory, STACK_TOP - 40, 40);
+    bool good = run() == BREAKPOINT_HIT && watched.hit && frame[0] == rip &&
+                !(frame[2] & RFLAGS_TF) && (frame[2] & RFLAGS_IF) &&
+                guest.vcpu.regs->rsp == STACK_TOP - 40;
+    const enum breakpoint_stop then = run();
+    good &= then == BREAKPOINT_EXIT && last.kind == EXIT_PIO_OUT && last.at == vector;
+    breakpoints_unwatch(&set, &watched);
+    snprintf(what, sizeof what, "a frame of vector %u in watched memory", vector);
+    ok(good, what, cpl, NULL);
+}
+
+static void test_frames(unsigned cpl)
+{
+    test_frame(PROGRAM(undefined), cpl, 0, 6, ADDRESS(undefined, undefined_at));
+    test_frame(PROGRAM(counting), cpl, TIMER_VECTOR, TIMER_VECTOR, CODE_AT);
+    test_frame(PROGRAM(counting), cpl, NMI_VECTOR, NMI_VECTOR, CODE_AT);
 }
 
 int main(int argc, char **argv)
@@ -285,6 +372,10 @@ int main(int argc, char **argv)
     test_resume_flag();
     test_guest_watch();
     test_places();
+    for (unsigned cpl = 0; cpl <= 3; cpl += 3) {
+        test_unusual_stores(cpl);
+        test_frames(cpl);
+    }
     printf("1..%u\n", number);
     return bad ? 1 : 0;
 }

@@ -139,14 +139,15 @@ static bool is_for_the_tlb(struct vcpu *vcpu, const struct page_fault *fault)
             walk_is_kernel_table(&vcpu->vm->memory, sregs.cr3, gpa));
 }
 
-/* KVM_RUN, which has no memory for the guest where our own lies: to the guest nothing is there. */
+/* KVM_RUN, which has no memory for the guest where our own lies: to the guest nothing is there.
+ * While pages are protected it may be one of these: who unprotects them finds out. */
 static int run_kvm(const struct vcpu *vcpu)
 {
     int rc;
 
     do
         rc = ioctl(vcpu->fd, KVM_RUN, 0);
-    while (rc < 0 && errno == EFAULT && vm_make_way(vcpu->vm));
+    while (rc < 0 && errno == EFAULT && !vcpu->vm->protects && vm_make_way(vcpu->vm));
     return rc;
 }
 
@@ -157,8 +158,8 @@ static void exit_at_once(struct vcpu *vcpu, bool on)
     __atomic_store_n(&vcpu->run->immediate_exit, on, __ATOMIC_SEQ_CST);
 }
 
-/* KVM_RUN; where vCPUs run at the same time also why it was interrupted: then fault->kind is
- * EXIT_FAULT, else 0. */
+/* KVM_RUN; where a page was not there for the guest, fault->kind is EXIT_PROTECTED or, where vCPUs
+ * run at the same time, EXIT_FAULT, else 0. */
 static int enter_guest(struct vcpu *vcpu, struct vcpu_exit *fault)
 {
     struct ownership *o = vcpu->vm->ownership;
@@ -168,8 +169,12 @@ static int enter_guest(struct vcpu *vcpu, struct vcpu_exit *fault)
     int rc, why;
 
     *fault = (struct vcpu_exit){.kind = 0};
-    if (!o)
-        return run_kvm(vcpu);
+    if (!o) {
+        rc = run_kvm(vcpu);
+        if (rc < 0 && errno == EFAULT && vcpu->vm->protects)
+            fault->kind = EXIT_PROTECTED;
+        return rc;
+    }
     do {
         ownership_enter(o, vcpu->index);
         rc = run_kvm(vcpu);

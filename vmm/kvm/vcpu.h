@@ -84,6 +84,8 @@ uint8_t vcpu_cr8(const struct vcpu *vcpu);
 void vcpu_set_cr8(struct vcpu *vcpu, uint8_t cr8);
 /* Whether an interrupt or exception is about to be taken, before the next instruction. */
 bool vcpu_event_pending(const struct vcpu *vcpu);
+/* The vector of an exception that is; -1: none is. */
+int vcpu_exception_pending(const struct vcpu *vcpu);
 /* Whether an NMI is. */
 bool vcpu_nmi_pending(const struct vcpu *vcpu);
 /* Ask for EXIT_WINDOW as soon as the guest can take an interrupt, or stop asking. */

@@ -73,6 +73,15 @@ bool vcpu_event_pending(const struct vcpu *vcpu)
     return events.interrupt.injected || events.exception.injected || events.exception.pending;
 }
 
+int vcpu_exception_pending(const struct vcpu *vcpu)
+{
+    struct kvm_vcpu_events events;
+    int rc = ioctl(vcpu->fd, KVM_GET_VCPU_EVENTS, &events);
+
+    assert(rc == 0);
+    return events.exception.injected || events.exception.pending ? events.exception.nr : -1;
+}
+
 bool vcpu_nmi_pending(const struct vcpu *vcpu)
 {
     struct kvm_vcpu_events events;

@@ -32,71 +32,15 @@ int kvm_open(struct err *e)
     return fd;
 }
 
-/* Memory slots: the first piece of low and of high memory; the annex (vmm/points/annex.c); then of
- * each protected stretch its own and that of the piece behind it. */
-enum { SLOT_LOW = 0, SLOT_HIGH = 1, /* 2 is the annex */ SLOT_STRETCHES = 3 };
-#define PIECES_MAX (2 * VM_STRETCHES_MAX + 1)
-
-/* Memory is two ranges of GPAs. A slot lies in one. */
-struct range {
-    uint64_t begin, end;
-    unsigned slot; /* of its first piece */
-};
-
-struct piece {
-    uint64_t gpa, size;
-    unsigned slot;
-    bool is_protected;
-};
-
-static struct range low_range(const struct guest_memory *m)
-{
-    return (struct range){0, m->low_size, SLOT_LOW};
-}
-
-static struct range high_range(const struct guest_memory *m)
-{
-    return (struct range){MEMORY_HIGH_BASE, MEMORY_HIGH_BASE + m->high_size, SLOT_HIGH};
-}
-
-/* Whether a protected stretch lies in the range. */
-static bool is_divided(const struct vm *vm, const struct range *r)
-{
-    for (unsigned i = 0; i < vm->stretches; i++)
-        if (vm->stretch[i].gpa >= r->begin && vm->stretch[i].gpa < r->end)
-            return true;
-    return false;
-}
-
-/* The pieces of a range in order: its protected stretches, and what lies around them. Returns how
- * many. */
-static unsigned pieces_of(const struct vm *vm, const struct range *r, struct piece out[PIECES_MAX])
-{
-    uint64_t at = r->begin;
-    unsigned count = 0, slot = r->slot;
-
-    for (unsigned i = 0; i < vm->stretches; i++) {
-        const uint64_t gpa = vm->stretch[i].gpa, size = vm->stretch[i].size;
-        if (gpa < r->begin || gpa >= r->end)
-            continue;
-        assert(gpa >= at && size <= r->end - gpa);
-        if (gpa > at)
-            out[count++] = (struct piece){at, gpa - at, slot, false};
-        out[count++] = (struct piece){gpa, size, SLOT_STRETCHES + 2 * i, true};
-        slot = SLOT_STRETCHES + 2 * i + 1;
-        at = gpa + size;
-    }
-    if (at < r->end)
-        out[count++] = (struct piece){at, r->end - at, slot, false};
-    return count;
-}
+/* Memory is two ranges of GPAs, each a slot; 2 is the annex's (vmm/points/annex.c). */
+enum { SLOT_LOW = 0, SLOT_HIGH = 1 };
 
 static int set_slot(struct vm *vm, unsigned slot, uint64_t gpa, uint64_t size, uint8_t *host,
                     unsigned flags, struct err *e)
 {
     struct kvm_userspace_memory_region region = {
         .slot = slot,
-        .flags = size ? flags : 0,
+        .flags = flags,
         .guest_phys_addr = gpa,
         .memory_size = size,
         .userspace_addr = (uintptr_t)host,
@@ -114,26 +58,16 @@ static uint64_t offset_of(const struct vm *vm, uint64_t gpa)
     return gpa < vm->memory.low_size ? gpa : gpa - MEMORY_HIGH_BASE + vm->memory.low_size;
 }
 
-/* Make the slots of a range, or take them away: a slot that there is cannot change its size. */
-static int set_slots(struct vm *vm, const struct range *r, bool there, struct err *e)
-{
-    struct piece piece[PIECES_MAX];
-    const unsigned count = pieces_of(vm, r, piece),
-                   log = vm->logs_writes ? KVM_MEM_LOG_DIRTY_PAGES : 0;
-
-    for (unsigned i = 0; i < count; i++)
-        if (set_slot(vm, piece[i].slot, piece[i].gpa, there ? piece[i].size : 0,
-                     vm->mapping + offset_of(vm, piece[i].gpa),
-                     piece[i].is_protected ? KVM_MEM_READONLY : log, e) < 0)
-            return -1;
-    return 0;
-}
-
 static int set_all_slots(struct vm *vm, struct err *e)
 {
-    const struct range low = low_range(&vm->memory), high = high_range(&vm->memory);
+    const struct guest_memory *m = &vm->memory;
+    const unsigned flags = vm->logs_writes ? KVM_MEM_LOG_DIRTY_PAGES : 0;
 
-    return set_slots(vm, &low, true, e) < 0 ? -1 : set_slots(vm, &high, true, e);
+    if (set_slot(vm, SLOT_LOW, 0, m->low_size, vm->mapping, flags, e) < 0)
+        return -1;
+    return m->high_size ? set_slot(vm, SLOT_HIGH, MEMORY_HIGH_BASE, m->high_size,
+                                   vm->mapping + m->low_size, flags, e)
+                        : 0;
 }
 
 int vm_log_writes(struct vm *vm, bool on, struct err *e)
@@ -142,60 +76,19 @@ int vm_log_writes(struct vm *vm, bool on, struct err *e)
     return set_all_slots(vm, e);
 }
 
-static bool begins_stretch(const uint64_t *pages, unsigned i)
-{
-    return i == 0 || pages[i] != pages[i - 1] + PAGE_BYTES;
-}
-
-unsigned vm_stretches(const uint64_t *pages, unsigned count)
-{
-    unsigned stretches = 0;
-
-    for (unsigned i = 0; i < count; i++)
-        stretches += begins_stretch(pages, i);
-    return stretches;
-}
-
-static void set_stretches(struct vm *vm, const uint64_t *pages, unsigned count)
-{
-    assert(vm_stretches(pages, count) <= VM_STRETCHES_MAX);
-    vm->stretches = 0;
-    for (unsigned i = 0; i < count; i++) {
-        assert(guest_memory_any(&vm->memory, pages[i], PAGE_BYTES) &&
-               (!i || pages[i] > pages[i - 1]));
-        if (begins_stretch(pages, i))
-            vm->stretch[vm->stretches++].gpa = pages[i];
-        vm->stretch[vm->stretches - 1].size =
-            pages[i] + PAGE_BYTES - vm->stretch[vm->stretches - 1].gpa;
-    }
-}
-
-/* Whether the range is divided, or would be by these pages. */
-static bool is_concerned(const struct vm *vm, const struct range *r, const uint64_t *pages,
-                         unsigned count)
-{
-    for (unsigned i = 0; i < count; i++)
-        if (pages[i] >= r->begin && pages[i] < r->end)
-            return true;
-    return is_divided(vm, r);
-}
-
+/* KVM gets the page from our mapping, and gets none to write to: KVM_RUN fails with EFAULT. */
 int vm_protect(struct vm *vm, const uint64_t *pages, unsigned count, struct err *e)
 {
-    struct range range[] = {low_range(&vm->memory), high_range(&vm->memory)};
-    unsigned concerned = 0;
+    /* One call for all: what is writable already costs nothing. */
+    int rc = vm->protects ? mprotect(vm->mapping, vm->memory.size, PROT_READ | PROT_WRITE) : 0;
 
-    for (unsigned i = 0; i < 2; i++)
-        if (is_concerned(vm, &range[i], pages, count))
-            range[concerned++] = range[i];
-    for (unsigned i = 0; i < concerned; i++)
-        if (set_slots(vm, &range[i], false, e) < 0)
-            return -1;
-    set_stretches(vm, pages, count);
-    for (unsigned i = 0; i < concerned; i++)
-        if (set_slots(vm, &range[i], true, e) < 0)
-            return -1;
-    return 0;
+    for (unsigned i = 0; rc == 0 && i < count; i++) {
+        assert(guest_memory_any(&vm->memory, pages[i], PAGE_BYTES));
+        rc = mprotect(vm->mapping + offset_of(vm, pages[i]), PAGE_BYTES, PROT_READ);
+    }
+    vm->protects = count > 0;
+    return rc < 0 ? err_set(e, STATUS_ERROR, "cannot protect guest memory: %s", strerror(errno))
+                  : 0;
 }
 
 /* Begin the log of a slot anew where it holds what was read of it. */
@@ -214,47 +107,34 @@ static int clear_slot(struct vm *vm, unsigned slot, uint64_t size, uint64_t *slo
     return 0;
 }
 
-/* The log of one piece of memory, added to the bitmap of all. */
-static int collect_piece(struct vm *vm, const struct piece *piece, bool clear,
-                         uint64_t *slot_bitmap, uint64_t *bitmap, struct err *e)
+/* The log of a slot, whose first page has this number, added to the bitmap of all. */
+static int collect_slot(struct vm *vm, unsigned slot, uint64_t first, uint64_t size, bool clear,
+                        uint64_t *slot_bitmap, uint64_t *bitmap, struct err *e)
 {
-    struct kvm_dirty_log log = {.slot = piece->slot, .dirty_bitmap = slot_bitmap};
-    const uint64_t first = offset_of(vm, piece->gpa) / PAGE_BYTES;
-    const size_t words = bitmap_words(piece->size / PAGE_BYTES);
+    struct kvm_dirty_log log = {.slot = slot, .dirty_bitmap = slot_bitmap};
+    const size_t words = bitmap_words(size / PAGE_BYTES);
 
     if (ioctl(vm->fd, KVM_GET_DIRTY_LOG, &log) < 0)
         return err_set(e, STATUS_ERROR, "KVM does not say what the guest wrote: %s",
                        strerror(errno));
-    if (clear && vm->reads_writes && clear_slot(vm, piece->slot, piece->size, slot_bitmap, e) < 0)
+    if (clear && vm->reads_writes && clear_slot(vm, slot, size, slot_bitmap, e) < 0)
         return -1;
     for (uint64_t page = 0; bitmap_next(slot_bitmap, words, &page); page++)
         bitmap_set(bitmap, first + page);
     return 0;
 }
 
-static int collect_range(struct vm *vm, const struct range *r, bool clear, uint64_t *slot_bitmap,
-                         uint64_t *bitmap, struct err *e)
-{
-    struct piece piece[PIECES_MAX];
-    const unsigned count = pieces_of(vm, r, piece);
-
-    for (unsigned i = 0; i < count; i++)
-        if (!piece[i].is_protected &&
-            collect_piece(vm, &piece[i], clear, slot_bitmap, bitmap, e) < 0)
-            return -1;
-    return 0;
-}
-
 static int collect(struct vm *vm, bool clear, uint64_t *bitmap, struct err *e)
 {
     uint64_t *slot_bitmap = calloc(vm_bitmap_words(vm), sizeof *slot_bitmap);
-    const struct range low = low_range(&vm->memory), high = high_range(&vm->memory);
+    const struct guest_memory *m = &vm->memory;
     int rc = slot_bitmap ? 0 : err_set(e, STATUS_ERROR, "out of memory");
 
     if (rc == 0)
-        rc = collect_range(vm, &low, clear, slot_bitmap, bitmap, e);
-    if (rc == 0)
-        rc = collect_range(vm, &high, clear, slot_bitmap, bitmap, e);
+        rc = collect_slot(vm, SLOT_LOW, 0, m->low_size, clear, slot_bitmap, bitmap, e);
+    if (rc == 0 && m->high_size)
+        rc = collect_slot(vm, SLOT_HIGH, m->low_size / PAGE_BYTES, m->high_size, clear, slot_bitmap,
+                          bitmap, e);
     free(slot_bitmap);
     return rc;
 }
@@ -296,11 +176,26 @@ static int configure(struct vm *vm, struct err *e)
     return set_all_slots(vm, e);
 }
 
+/* KVM has a mapping of its own, so that we can write where the guest may not. */
+static int map_for_guest(struct vm *vm, struct err *e)
+{
+    const struct guest_memory *m = &vm->memory;
+
+    if (vm->ownership)
+        return 0;
+    void *at = mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, m->fd, 0);
+    if (at == MAP_FAILED)
+        return err_set(e, STATUS_ERROR, "cannot map guest memory of %llu MiB: %s; give less memory",
+                       (unsigned long long)(m->size >> 20), strerror(errno));
+    vm->mapping = at;
+    return 0;
+}
+
 /* Of a struct vm that is filled in but for what KVM knows of it. */
 static int create(struct vm *vm, struct err *e)
 {
     vm->kvm_fd = kvm_open(e);
-    if (vm->kvm_fd < 0) {
+    if (vm->kvm_fd < 0 || map_for_guest(vm, e) < 0) {
         vm_destroy(vm);
         return -1;
     }
@@ -320,7 +215,7 @@ static int create(struct vm *vm, struct err *e)
 
 int vm_create_around(struct vm *vm, struct guest_memory *memory, struct err *e)
 {
-    *vm = (struct vm){.kvm_fd = -1, .fd = -1, .memory = *memory, .mapping = memory->host};
+    *vm = (struct vm){.kvm_fd = -1, .fd = -1, .memory = *memory};
     *memory = (struct guest_memory){.fd = -1};
     vm->memory.marked = NULL;
     return create(vm, e);
@@ -335,7 +230,7 @@ int vm_create_view(struct vm *vm, struct vm *whole, struct ownership *ownership,
         .memory = whole->memory,
         .whole = whole,
         .ownership = ownership,
-        .mapping = ownership ? ownership_mapping(ownership, vcpu) : whole->memory.host,
+        .mapping = ownership ? ownership_mapping(ownership, vcpu) : NULL,
     };
     vm->memory.readable = ownership ? ownership_table(ownership, vcpu) : NULL;
     return create(vm, e);
@@ -376,6 +271,8 @@ void vm_destroy(struct vm *vm)
         next = part->next;
         part->free(part);
     }
+    if (vm->mapping && !vm->ownership)
+        munmap(vm->mapping, vm->memory.size);
     if (vm->memory.host && !vm->whole)
         guest_memory_destroy(&vm->memory);
     *vm = (struct vm){.kvm_fd = -1, .fd = -1, .memory.fd = -1};

@@ -5,9 +5,8 @@
 #include "base/limits.h"
 #include "mmu/memory.h"
 
-/* Pages that may be protected, and stretches of such pages: each is a memory slot. */
+/* Pages that may be protected. */
 #define VM_PROTECTED_MAX 4096u
-#define VM_STRETCHES_MAX 128u
 
 struct vcpu;
 struct ownership;
@@ -37,12 +36,9 @@ struct vm {
      * may use; else NULL. */
     struct vm *whole;
     struct ownership *ownership;
-    uint8_t *mapping;             /* memory as the guest uses it */
+    uint8_t *mapping;             /* memory as the guest uses it; not where memory.host is */
     struct vcpu *vcpu[MAX_VCPUS]; /* by index, also of views; NULL: there is none */
-    struct {
-        uint64_t gpa, size;
-    } stretch[VM_STRETCHES_MAX]; /* of protected pages, ascending; see vm_protect() */
-    unsigned stretches;
+    bool protects;                /* see vm_protect() */
     bool logs_writes;
     bool reads_writes;                 /* vm_read_writes() works */
     enum vm_answer debug_registers[2]; /* debug_registers_work() at CPL0 and CPL3 */
@@ -85,13 +81,11 @@ int vm_collect_writes(struct vm *vm, uint64_t *bitmap, struct err *e);
 /* The same, but the next call adds them again; where vm->reads_writes says that KVM can. */
 int vm_read_writes(struct vm *vm, uint64_t *bitmap, struct err *e);
 /*
- * Have the guest's writes to these pages (GPAs of RAM, ascending) exit as EXIT_MMIO_WRITE,
- * undone: see vcpu_do_write(). None: no longer. They lie in no more than VM_STRETCHES_MAX
- * stretches. Takes some ms. What was logged of writes is to be collected before.
+ * Have the guest's writes to these pages (GPAs of RAM) exit as EXIT_PROTECTED before they are done:
+ * also those of the CPU itself, of a frame or to a page table. Where KVM does the instruction, they
+ * exit as EXIT_MMIO_WRITE: see vcpu_do_write(). None: no longer. Not of a view with an owner.
  */
 int vm_protect(struct vm *vm, const uint64_t *pages, unsigned count, struct err *e);
-/* In how many stretches pages lie that are next to each other. */
-unsigned vm_stretches(const uint64_t *pages, unsigned count);
 static inline size_t vm_bitmap_words(const struct vm *vm)
 {
     return bitmap_words(vm->memory.size / PAGE_BYTES);

@@ -382,6 +382,7 @@ enum armed_stop {
     ARMED_FAILED = -1,
     ARMED_EXIT,
     ARMED_WATCHED,   /* watched memory has changed */
+    ARMED_PROTECTED, /* its page is about to be written */
     ARMED_REPEATING, /* its page was written to by a REP, which is to be gone through */
 };
 
@@ -410,12 +411,42 @@ static int finish_entry(struct breakpoints *set, struct vcpu_exit *exit, struct 
     return 0;
 }
 
+/* Whether the exception that is to be taken has us come out at its handler: in a trace all do, and
+ * elsewhere a #GP of user code, which a HLT of ours raises, too. */
+static bool comes_to_us(const struct breakpoints *set)
+{
+    const int vector = vcpu_exception_pending(set->vcpu);
+
+    return vector == VECTOR_GP || (vector >= 0 && trace_is_in_place(set->vcpu->vm));
+}
+
+/* vcpu_run(). The page that is protected may be that of an exception's frame. */
+static int run_to_exit(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
+{
+    set->exits++;
+    if (vcpu_run(set->vcpu, exit, e) < 0)
+        return -1;
+    if (exit->kind != EXIT_PROTECTED)
+        return 0;
+    breakpoints_keep_kick(set, set->vcpu->kick_passed);
+    if (!comes_to_us(set))
+        return 0;
+    if (breakpoints_rest(set, e) < 0)
+        return -1;
+    set->exits++;
+    return vcpu_run(set->vcpu, exit, e);
+}
+
 /* vcpu_run(), and what it takes for watched memory. */
 static enum armed_stop run_watched(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
 {
     for (;;) {
-        const int written = breakpoints_do_write(set, vcpu_run(set->vcpu, exit, e), exit, e);
-        set->exits++;
+        if (watchpoints_protect(set, e) < 0 || run_to_exit(set, exit, e) < 0)
+            return ARMED_FAILED;
+        const bool stored = exit->kind == EXIT_PROTECTED && watchpoints_store(set);
+        if (exit->kind == EXIT_PROTECTED && !stored)
+            return ARMED_PROTECTED;
+        const int written = stored ? 1 : watchpoints_do_write(set, exit, e);
         if (written < 0)
             return ARMED_FAILED;
         if (!written)
@@ -476,6 +507,17 @@ static bool look_at_entries(struct breakpoints *set)
     return any;
 }
 
+/* A page of watched memory is about to be written, perhaps by code in a trace. */
+static enum breakpoint_stop let_write(struct breakpoints *set, struct vcpu_exit *exit,
+                                      struct err *e)
+{
+    if (breakpoints_rest(set, e) < 0 || trace_leave(set->vcpu, e) < 0)
+        return BREAKPOINT_FAILED;
+    if (watchpoints_changed(set)) /* what the trace did for one instruction, it has done all of */
+        return BREAKPOINT_HIT;
+    return watchpoints_let_write(set, exit, e);
+}
+
 static enum breakpoint_stop run_once(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
 {
     struct kvm_regs regs;
@@ -489,6 +531,8 @@ static enum breakpoint_stop run_once(struct breakpoints *set, struct vcpu_exit *
     disarm(set);
     if (stop == ARMED_FAILED)
         return BREAKPOINT_FAILED;
+    if (stop == ARMED_PROTECTED)
+        return let_write(set, exit, e);
     if (stop == ARMED_WATCHED)
         return BREAKPOINT_HIT;
     if (stop == ARMED_REPEATING) {
@@ -511,8 +555,6 @@ enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *
         b->hit = false;
     if (is_stepped(set))
         return run_stepped(set, exit, e);
-    if (watchpoints_protect(set, e) < 0)
-        return BREAKPOINT_FAILED;
     watchpoints_see(set);
     /* What stands on a REP was looked at when that began. */
     stop = set->repeating ? breakpoints_leave(set, exit, e) : BREAKPOINT_NONE;

@@ -218,9 +218,6 @@ bool breakpoints_lead_within(const struct breakpoints *set, const struct kvm_reg
                              const struct kvm_sregs *sregs);
 /* Set `hit` in those whose place within a REP this is; whether there are any. */
 bool breakpoints_are_within(struct breakpoints *set);
-/* What vcpu_run() returned, rc, may be the exit of a write to a watched page: do that. 1: done; 0:
- * it is another exit; -1: that failed, or vcpu_run() did. */
-int breakpoints_do_write(struct breakpoints *set, int rc, struct vcpu_exit *exit, struct err *e);
 
 /* ---- inside: breakpoint_filter.c ---- */
 

@@ -7,19 +7,6 @@
 #include "vmm/points/stepper.h"
 #include "vmm/points/watchpoint.h"
 
-int breakpoints_do_write(struct breakpoints *set, int rc, struct vcpu_exit *exit, struct err *e)
-{
-    if (rc < 0) {
-        if (!set->protecting || set->vcpu->run->exit_reason != KVM_EXIT_INTERNAL_ERROR ||
-            watchpoints_step(set, exit, e) < 0)
-            return -1;
-        return exit->kind == EXIT_STEP;
-    }
-    if (!watchpoints_is_write(set, exit))
-        return 0;
-    return vcpu_do_write(set->vcpu, e) < 0 ? -1 : 1;
-}
-
 /* The plain step: much cheaper than an exact one, and as good for most instructions. */
 static enum breakpoint_stop step_plainly(struct breakpoints *set, struct vcpu_exit *exit,
                                          struct err *e)
@@ -28,13 +15,17 @@ static enum breakpoint_stop step_plainly(struct breakpoints *set, struct vcpu_ex
 
     do {
         set->exits++;
-        const int written = breakpoints_do_write(set, vcpu_run_step(set->vcpu, exit, e), exit, e);
+        if (vcpu_run_step(set->vcpu, exit, e) < 0)
+            return BREAKPOINT_FAILED;
+        if (exit->kind == EXIT_PROTECTED && breakpoints_rest(set, e) < 0)
+            return BREAKPOINT_FAILED;
+        const int written = watchpoints_do_write(set, exit, e);
         if (written < 0)
             return BREAKPOINT_FAILED;
         if (written)
             exit->kind = EXIT_STEP;
-        again = exit->kind == EXIT_KICK;
-        kicked |= again;
+        again = exit->kind == EXIT_KICK || exit->kind == EXIT_PROTECTED;
+        kicked |= exit->kind == EXIT_KICK || set->vcpu->kick_passed;
     } while (again);
     breakpoints_keep_kick(set, kicked);
     if (exit->kind != EXIT_STEP)
@@ -214,5 +205,5 @@ enum breakpoint_stop breakpoints_leave(struct breakpoints *set, struct vcpu_exit
     stepper_close(&stepper);
     if (stop != BREAKPOINT_HIT)
         set->repeating = false;
-    return stop != BREAKPOINT_FAILED && watchpoints_protect(set, e) < 0 ? BREAKPOINT_FAILED : stop;
+    return stop;
 }

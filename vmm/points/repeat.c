@@ -238,12 +238,6 @@ static uint64_t less_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static void note_write(struct vm *vm, const uint8_t *page)
-{
-    guest_memory_mark(&vm->memory, page, PAGE_BYTES);
-    written_also(vm, (uint64_t)(page - vm->memory.host) / PAGE_BYTES);
-}
-
 /* Those to the end of the pages where both elements are, at most so many; *ends: the next one is
  * the CPU's to do, or the last one changed watched memory. */
 static uint64_t run_in_pages(struct string_op *op, const struct vcpu *vcpu,
@@ -261,7 +255,7 @@ static uint64_t run_in_pages(struct string_op *op, const struct vcpu *vcpu,
         return 0;
     most = less_of(most, less_of(left_in_page(op, &op->to), left_in_page(op, &op->from)));
     if (writes)
-        note_write(vcpu->vm, op->to.page);
+        written_also(vcpu->vm, op->to.page);
     while (done < most && !changed && iterate(op, watched, regs, &changed))
         done++;
     *ends = changed || done < most;

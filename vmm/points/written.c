@@ -131,10 +131,11 @@ static bool read_log(struct vm *vm)
     return vm_read_writes(vm, w->bitmap, &ignored) == 0;
 }
 
-void written_also(struct vm *vm, uint64_t page)
+void written_also(struct vm *vm, const uint8_t *at)
 {
+    guest_memory_mark(&vm->memory, at, 1);
     if (vm->written)
-        bitmap_set(vm->written->also, page);
+        bitmap_set(vm->written->also, (uint64_t)(at - vm->memory.host) / PAGE_BYTES);
 }
 
 /* All in the log, in ascending order; false when they are more than `most`. */

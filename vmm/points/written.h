@@ -31,9 +31,9 @@ bool written_list(struct vm *vm, struct landmark *l);
 /* Room for the page_checks of that landmark, good as long. vm->written is not NULL. */
 uint8_t *written_checks(struct vm *vm);
 
-/* We have written to that page of memory (by its number in vm->memory) on behalf of an instruction
- * of the guest's, which KVM does not log. */
-void written_also(struct vm *vm, uint64_t page);
+/* We have written to the page where `at`, of vm->memory.host, lies on behalf of an instruction of
+ * the guest's, which KVM does not log. Marks it, too. */
+void written_also(struct vm *vm, const uint8_t *at);
 
 /* Whether a page of guest memory may have been written since then; true where it is not known. */
 bool written_maybe(struct vm *vm, uint64_t gpa);

@@ -300,6 +300,22 @@ void trace_stop(struct vcpu *vcpu)
     annex_close(annex_of(t->vm), vcpu);
 }
 
+const uint8_t *trace_code_at(const struct vm *vm, uint64_t rip, size_t *left)
+{
+    const struct trace *t = vm->trace;
+    uint32_t offset;
+
+    if (!t || !t->active || !in_code(t, rip, &offset))
+        return NULL;
+    *left = TRACE_CODE_BYTES - offset;
+    return t->code + offset;
+}
+
+bool trace_is_in_place(const struct vm *vm)
+{
+    return vm->trace && vm->trace->active;
+}
+
 /* Our own code between two copied instructions has a few dozen at most. */
 #define LEAVE_STEPS 300u
 
@@ -312,6 +328,13 @@ static bool at_repeat(const struct trace *t, uint64_t va, uint32_t offset)
 
     return insn_decode_bytes(va, t->code + offset, left < INSN_MAX ? left : INSN_MAX, &insn) &&
            repeat_is(&insn);
+}
+
+/* What was counted inside the guest. */
+static void take_count(struct trace *t)
+{
+    if (t->countdown)
+        *t->countdown = t->by_handler ? trace_handler_count(t) : t->words[WORD_COUNT];
 }
 
 int trace_leave(struct vcpu *vcpu, struct err *e)
@@ -334,6 +357,8 @@ int trace_leave(struct vcpu *vcpu, struct err *e)
         if (i == LEAVE_STEPS || (exit.kind != EXIT_STEP && exit.kind != EXIT_KICK))
             return err_set(e, STATUS_ERROR, "code with a breakpoint cannot be left");
     }
+    if (t && t->active)
+        take_count(t);
     trace_stop(vcpu);
     return 0;
 }
@@ -395,8 +420,7 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit, b
 
     if (!t || !t->active)
         return TRACE_OTHER;
-    if (t->countdown)
-        *t->countdown = t->by_handler ? trace_handler_count(t) : t->words[WORD_COUNT];
+    take_count(t);
     if (exit->kind > EXIT_SYNC_LAST)
         return TRACE_OTHER;
     if (annex_trapped(annex_of(t->vm), vcpu, exit, &target))

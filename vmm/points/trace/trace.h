@@ -78,6 +78,11 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit, b
  * the guest's own code is then, and take the trace away. */
 int trace_leave(struct vcpu *vcpu, struct err *e);
 
+/* The bytes at an address in a trace that is in place, and how many there are up to the end of what
+ * is for code; NULL: it is elsewhere. */
+const uint8_t *trace_code_at(const struct vm *vm, uint64_t rip, size_t *left);
+bool trace_is_in_place(const struct vm *vm);
+
 /* Take the trace away, if one is in place; where the vCPU goes on is the caller's business. */
 void trace_stop(struct vcpu *vcpu);
 
