@@ -146,16 +146,20 @@ static int pmu_step(struct clock *c, struct vcpu_exit *exit, struct err *e)
     return target_step(&of(c)->target, exit, e) < 0 ? -1 : count_now(c, e);
 }
 
-/* The guest has not run since the counter was read. */
-static void pmu_sync(struct clock *c)
-{
-    of(c)->base = of(c)->count;
-    c->branches = 0;
-}
-
+/* What ran since the counter was read last is not what is to be counted: another vCPU, or a stretch
+ * of this one that was run without its clock. A counter that cannot be read fails the next run. */
 static void pmu_restore(struct clock *c, uint64_t branches)
 {
+    struct err ignored;
+
+    (void)count_now(c, &ignored);
     of(c)->base = of(c)->count - branches;
+    c->branches = branches;
+}
+
+static void pmu_sync(struct clock *c)
+{
+    pmu_restore(c, 0);
 }
 
 /* Any place will do; it is described so that the other clocks can land there too. */
@@ -197,6 +201,7 @@ const struct clock_ops clock_pmu = {
     .description = "a hardware counter of conditional branches; not yet run on hardware",
     .counts = true,
     .needs_count = true,
+    .only_asked_for = true, /* until it has run on hardware */
     .open = pmu_open,
     .close = pmu_close,
     .run = pmu_run,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/now.h"
 #include "mmu/digest.h"
 #include "mmu/ownership.h"
 #include "mmu/walk.h"
@@ -12,9 +13,14 @@
  * first time after the last beginning, but not while it has no more than so many pages. */
 #define GROWTH    2u
 #define FEW_PAGES 32u
-/* How often that is considered at other sync points, where it has more than so many. */
-#define FORGET_NS  1000000000ull
-#define MANY_PAGES 256u
+/* How often that is considered at other sync points, where it has more than so many: what is
+ * written while a CPU that is real looks away for longer may be more than a landmark lists. */
+#define FORGET_NS   1000000000ull
+#define MANY_PAGES  256u
+#define CROWD_NS    20000000ull
+#define CROWD_PAGES (LANDMARK_PAGES / 4u)
+/* But no more often than after so many times what it takes, as of a large memory. */
+#define CROWD_SHARE 100u
 /* Pages of which a copy is kept for written_changed(): more, and none is. */
 #define LOOK_PAGES 4096u
 /* Fewer than LOOK_PAGES for each of several CPUs that run at the same time. */
@@ -36,7 +42,7 @@ struct written {
     uint64_t *bitmap;    /* for reading the log */
     uint64_t *also;      /* pages that belong to it: written_also() */
     unsigned first; /* pages in it at the first forced point after it was begun anew; 0: none */
-    uint64_t forget_ns;
+    uint64_t forget_ns, crowd_ns;
     unsigned roots;
     uint64_t root[ROOTS]; /* of the last landmarks, the latest first */
     /* Of written_list(): all pages; those that look like page tables; the list that is made of it.
@@ -231,14 +237,18 @@ uint8_t *written_checks(struct vm *vm)
 void written_forget(struct vm *vm, uint64_t now)
 {
     struct written *w = vm->written;
-    uint32_t page[MANY_PAGES];
+    const bool is_time = w && now >= w->forget_ns;
     unsigned count;
 
-    if (!w || now < w->forget_ns)
+    if (!w || now < w->crowd_ns)
         return;
-    w->forget_ns = now + FORGET_NS;
-    if (!list(vm, page, MANY_PAGES, &count))
+    if (is_time)
+        w->forget_ns = now + FORGET_NS;
+    const uint64_t began = host_now_ns();
+    if (!list(vm, w->all, is_time ? MANY_PAGES : CROWD_PAGES, &count))
         begin_anew(vm);
+    const uint64_t rest = CROWD_SHARE * (host_now_ns() - began);
+    w->crowd_ns = now + (rest > CROWD_NS ? rest : CROWD_NS);
 }
 
 void written_forced(struct vm *vm, const struct landmark *l)

@@ -30,13 +30,13 @@ struct pmu_counter {
 struct pmu_perf {
     struct pmu_counter counter;
     int fd;
-    bool kicks;
+    struct vcpu *kicks; /* at an overflow; NULL: it is never armed */
 };
 
 /*
  * Count a raw event while the calling thread runs a guest. Kicks go to vcpu, which must outlive the
- * counter; one counter a thread can kick, others are opened with NULL and never armed. -1, with the
- * reason, when this host does not have it.
+ * counter; of a thread's counters the one that was armed last kicks. NULL: it is never armed. -1,
+ * with the reason, when this host does not have it.
  */
 int pmu_perf_open(struct pmu_perf *p, uint64_t raw, struct vcpu *vcpu, struct err *e);
 

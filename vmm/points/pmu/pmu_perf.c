@@ -18,7 +18,8 @@
 /* A period that does not end: at 2^33 branches a second in 4 years. */
 #define NEVER_PERIOD (1ull << 60)
 
-/* For the signal handler; a vCPU and its counter belong to one thread. */
+/* For the signal handler: whose counter was armed last. A vCPU and its counter belong to one
+ * thread. */
 static _Thread_local struct vcpu *kicked;
 
 static void on_overflow(int signal)
@@ -65,6 +66,7 @@ static int set_period(struct pmu_counter *c, uint64_t period, struct err *e)
 static int perf_arm(struct pmu_counter *c, uint64_t period, struct err *e)
 {
     assert(perf_of(c)->kicks && period >= PMU_LEAST_PERIOD);
+    kicked = perf_of(c)->kicks;
     return set_period(c, period < NEVER_PERIOD ? period : NEVER_PERIOD, e);
 }
 
@@ -76,7 +78,7 @@ static int perf_disarm(struct pmu_counter *c, struct err *e)
 static void perf_close(struct pmu_counter *c)
 {
     close(perf_of(c)->fd);
-    if (perf_of(c)->kicks)
+    if (kicked == perf_of(c)->kicks)
         kicked = NULL;
 }
 
@@ -129,12 +131,10 @@ int pmu_perf_open(struct pmu_perf *p, uint64_t raw, struct vcpu *vcpu, struct er
     };
     uint64_t count;
 
-    *p = (struct pmu_perf){.counter.ops = &perf_ops, .kicks = vcpu != NULL};
+    *p = (struct pmu_perf){.counter.ops = &perf_ops, .kicks = vcpu};
     p->fd = (int)syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
     if (p->fd < 0)
         return refused(raw, e);
-    if (vcpu)
-        kicked = vcpu;
     if ((!vcpu || route_overflows(p->fd, e) == 0) && perf_read(&p->counter, &count, e) == 0)
         return 0;
     perf_close(&p->counter);
