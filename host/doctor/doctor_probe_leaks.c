@@ -28,13 +28,14 @@ GUEST_CODE(micro_xbegin, "xor %eax, %eax\n"
                          "xend\n"
                          "2: dec %ecx\n"
                          "jnz 1b\n" GUEST_DONE);
-/* An exit between an x87 instruction and the question of where it was. */
+/* Where an x87 instruction was, and its operand: asked twice, an exit in between. */
 GUEST_CODE(micro_fnstenv, "fninit\n"
-                          "micro_fldz: fldz\n"
-                          "in $0xe1, %eax\n"
+                          "fnstenv 0x800000\n" /* the page is there from here on */
+                          "micro_fld: fldl 0x800040\n"
                           "fnstenv 0x800000\n"
-                          "mov 0x80000c, %eax\n" GUEST_DONE);
-extern const uint8_t micro_fldz[];
+                          "in $0xe1, %eax\n"
+                          "fnstenv 0x800020\n" GUEST_DONE);
+extern const uint8_t micro_fld[];
 /* 2 - 5 is less than 0, whatever happens at the page that is used for the first time. The load is
  * there for QEMU, which knows flags of before it. */
 GUEST_CODE(micro_setl, "mov $0x800000, %edi\n"
@@ -187,7 +188,12 @@ void probe_xbegin(struct probe_outcome *o)
  * an exception (CPUID 0x80000008, XSAVEERPTR), and Linux puts one of its own there. */
 void probe_x87_pointers(struct probe_outcome *o)
 {
-    const uint64_t wanted = MICRO_CODE + (uint64_t)(micro_fldz - micro_fnstenv);
+    const uint32_t rip = (uint32_t)(MICRO_CODE + (uint64_t)(micro_fld - micro_fnstenv));
+    /* As FNSTENV stores it, of 32 bits (Intel SDM vol. 1, figure 8-9); the selectors, and the
+     * opcode, with the offset before them. */
+    struct environment {
+        uint32_t control, status, tags, instruction, code, operand, data;
+    } env[2];
     struct micro_guest g;
 
     if (!micro_guest_start(&g, PROGRAM(micro_fnstenv), 3, o) ||
@@ -196,11 +202,17 @@ void probe_x87_pointers(struct probe_outcome *o)
     vcpu_finish_rdtsc(&g.vcpu, &g.exit, some_time);
     if (!micro_guest_finish(&g, o))
         return;
-    if (g.vcpu.regs->rax == wanted)
-        probe_says(o, PROBE_OK, "is the guest's own after an exit");
+    for (unsigned i = 0; i < 2; i++)
+        memcpy(&env[i], guest_memory_at(&g.vm.memory, MICRO_DATA + 32ull * i, sizeof env[i]),
+               sizeof env[i]);
+    if (env[1].instruction != rip)
+        probe_says(o, PROBE_MISSING, "after an exit it is the host's, %#x", env[1].instruction);
+    else if (memcmp(&env[0], &env[1], sizeof env[0]) != 0)
+        probe_says(o, PROBE_MISSING,
+                   "after an exit the rest is another: %#x, %#x:%#x, not %#x, %#x:%#x", env[1].code,
+                   env[1].data, env[1].operand, env[0].code, env[0].data, env[0].operand);
     else
-        probe_says(o, PROBE_MISSING, "after an exit it is the host's, %#llx",
-                   (unsigned long long)g.vcpu.regs->rax);
+        probe_says(o, PROBE_OK, "is the guest's own after an exit");
 }
 
 /* The fault is nested paging's, which a guest cannot see, so it depends on the host where it is.
@@ -268,7 +280,7 @@ const struct probe doctor_leak_probes[] = {
     {"RDSEED faults", probe_rdseed, false, not_told},
     {"RDPID faults", probe_rdpid, false, not_told},
     {"XBEGIN faults or aborts", probe_xbegin, false, not_told},
-    {"FNSTENV's instruction pointer", probe_x87_pointers, false,
+    {"FNSTENV's pointers", probe_x87_pointers, false,
      "a guest that uses it (FNSTENV, FNSAVE) diverges in replay"},
     {"SETcc to a page that is not there", probe_setcc, false,
      "programs may go wrong, and then diverge in replay; 'make khost-qemu' builds a QEMU without "

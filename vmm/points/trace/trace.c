@@ -63,7 +63,8 @@ static bool add_trap(struct trace *t, uint64_t va)
 }
 
 /* Where system calls of user code begin: LSTAR, CSTAR, SYSENTER_EIP. The bytes are gone again when
- * the kernel runs. */
+ * the kernel runs. On AMD the last one, which 64-bit kernels do not use, has 32 bits: that may be
+ * an address of the program's. */
 static bool set_traps(struct trace *t, struct vcpu *vcpu)
 {
     struct {
@@ -77,7 +78,7 @@ static bool set_traps(struct trace *t, struct vcpu *vcpu)
         return true;
     bool all = ioctl(vcpu->fd, KVM_GET_MSRS, &msrs) == 3;
     for (unsigned i = 0; i < 3; i++)
-        if (msrs.entry[i].data)
+        if (msrs.entry[i].data >> 63)
             all &= add_trap(t, msrs.entry[i].data);
     return all;
 }
