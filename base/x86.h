@@ -27,6 +27,7 @@
 /* Debug registers: breakpoints that are enabled in DR7, and those that DR6 says were hit. */
 #define DR7_ENABLED 0xffull
 #define DR6_HITS    0xfull
+#define DR6_BS      0x4000ull /* a step by TF */
 /* Breakpoint 0, local, a write of 4 bytes (Intel SDM vol. 3, 18.2.4). */
 #define DR7_WRITE_4 0xd0001ull
 #define DR6_RESET   0xffff0ff0ull

@@ -6,6 +6,7 @@
 
 #include "base/now.h"
 #include "tests/tools/breakpoint_guest.h"
+#include "vmm/kvm/debug_registers.h"
 #include "vmm/points/repeat.h"
 #include "vmm/points/stepper.h"
 
@@ -242,6 +243,42 @@ static void test_guest_watch(void)
         printf("ok %u %s # SKIP this CPU does not notice it (doctor)\n", ++number, what);
 }
 
+/* The guest's own step comes between our breakpoint's two hits. */
+GUEST_CODE(own_step, "own_step_at: nop\n"
+                     "pushf\n"
+                     "orl $0x100, (%rsp)\n"
+                     "popf\n"
+                     "nop\n"
+                     "own_step_next: jmp own_step_at\n");
+extern const uint8_t own_step_at[], own_step_next[];
+
+static void test_guest_step(unsigned cpl)
+{
+    static const char what[] = "a guest's own step beside a debug register of ours";
+    struct breakpoint b = {.va = ADDRESS(own_step, own_step_at), .cpl = cpl},
+                      next = {.va = ADDRESS(own_step, own_step_next), .cpl = cpl};
+    enum breakpoint_stop stop;
+
+    start(PROGRAM(own_step), cpl, &breakpoint_register);
+    if (!debug_registers_work(&guest.vm, cpl)) {
+        printf("ok %u %s # SKIP no debug registers here (doctor)\n", ++number, what);
+        return;
+    }
+    add(&b);
+    add(&next);
+    bool good = run() == BREAKPOINT_HIT && b.hit;
+    breakpoints_remove(&set, &b);
+    while ((stop = run()) == BREAKPOINT_STOPPED)
+        ;
+    good &= stop == BREAKPOINT_EXIT && last.kind == EXIT_PIO_OUT && last.at == VECTOR_DB;
+    struct kvm_debugregs now;
+    good &= ioctl(guest.vcpu.fd, KVM_GET_DEBUGREGS, &now) == 0 && (now.dr6 & DR6_BS);
+    const uint64_t *frame = guest_memory_at(&guest.vm.memory, guest.vcpu.regs->rsp, 8);
+    good &= frame && *frame == next.va;
+    breakpoints_remove(&set, &next);
+    ok(good, what, cpl, &breakpoint_register);
+}
+
 /* ---- watched memory ---- */
 
 #define PLACES 1000u
@@ -371,6 +408,8 @@ int main(int argc, char **argv)
     test_32_bits();
     test_resume_flag();
     test_guest_watch();
+    test_guest_step(0);
+    test_guest_step(3);
     test_places();
     for (unsigned cpl = 0; cpl <= 3; cpl += 3) {
         test_unusual_stores(cpl);

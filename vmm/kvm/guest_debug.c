@@ -28,20 +28,13 @@ static bool is_hit(const struct kvm_run *run, const struct kvm_debugregs *debug)
     return run->debug.arch.dr6 & enabled;
 }
 
-bool guest_debug_give_back(int vcpu, struct kvm_run *run)
+/* Have the #DB taken at the next run, with these bits of DR6. */
+static void take_later(int vcpu, struct kvm_run *run, struct kvm_debugregs *debug, uint64_t bits)
 {
-    struct kvm_debugregs debug;
     struct kvm_vcpu_events events;
-    int rc;
 
-    if (!(run->debug.arch.dr6 & DR6_HITS))
-        return false;
-    rc = ioctl(vcpu, KVM_GET_DEBUGREGS, &debug);
-    assert(rc == 0);
-    if (!is_hit(run, &debug))
-        return false;
-    debug.dr6 = (debug.dr6 & ~DR6_HITS) | (run->debug.arch.dr6 & DR6_HITS);
-    rc = ioctl(vcpu, KVM_SET_DEBUGREGS, &debug);
+    debug->dr6 = (debug->dr6 & ~DR6_HITS) | (run->debug.arch.dr6 & bits);
+    int rc = ioctl(vcpu, KVM_SET_DEBUGREGS, debug);
     assert(rc == 0);
     rc = ioctl(vcpu, KVM_GET_VCPU_EVENTS, &events);
     assert(rc == 0);
@@ -51,5 +44,32 @@ bool guest_debug_give_back(int vcpu, struct kvm_run *run)
     rc = ioctl(vcpu, KVM_SET_VCPU_EVENTS, &events);
     assert(rc == 0);
     run->ready_for_interrupt_injection = 0;
+}
+
+bool guest_debug_give_back(int vcpu, struct kvm_run *run)
+{
+    struct kvm_debugregs debug;
+    int rc;
+
+    if (!(run->debug.arch.dr6 & DR6_HITS))
+        return false;
+    rc = ioctl(vcpu, KVM_GET_DEBUGREGS, &debug);
+    assert(rc == 0);
+    if (!is_hit(run, &debug))
+        return false;
+    take_later(vcpu, run, &debug, DR6_HITS);
+    return true;
+}
+
+bool guest_debug_give_back_step(int vcpu, struct kvm_run *run)
+{
+    struct kvm_debugregs debug;
+    int rc;
+
+    if (!(run->debug.arch.dr6 & DR6_BS))
+        return false;
+    rc = ioctl(vcpu, KVM_GET_DEBUGREGS, &debug);
+    assert(rc == 0);
+    take_later(vcpu, run, &debug, DR6_BS);
     return true;
 }

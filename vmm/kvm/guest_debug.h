@@ -17,5 +17,11 @@ bool guest_debug_is_on(int vcpu);
  * injected before.
  */
 bool guest_debug_give_back(int vcpu, struct kvm_run *run);
+/*
+ * The same of a vCPU that does not step but has breakpoints of ours: a #DB of TF, which the guest
+ * has set itself. It comes before one of ours on the next instruction, which is hit behind it,
+ * though DR6 may name both.
+ */
+bool guest_debug_give_back_step(int vcpu, struct kvm_run *run);
 
 #endif

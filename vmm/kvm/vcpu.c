@@ -98,6 +98,13 @@ static bool give_back(struct vcpu *vcpu)
            guest_debug_give_back(vcpu->fd, vcpu->run);
 }
 
+/* The same of one that does not step, and has come out because of our breakpoints. */
+static bool give_back_step(struct vcpu *vcpu)
+{
+    return !vcpu->stepping && memchr(vcpu->watching, true, sizeof vcpu->watching) &&
+           guest_debug_give_back_step(vcpu->fd, vcpu->run);
+}
+
 unsigned vcpu_add_debug_register(struct vcpu *vcpu, uint64_t va)
 {
     unsigned number = 0;
@@ -325,8 +332,8 @@ static int classify(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
         exit->kind = EXIT_SHUTDOWN;
         return 0;
     case KVM_EXIT_DEBUG:
+        exit->kind = give_back_step(vcpu) ? EXIT_KICK : EXIT_STEP;
         give_back(vcpu);
-        exit->kind = EXIT_STEP;
         return 0;
     case KVM_EXIT_INTR:
         exit->kind = EXIT_KICK;
