@@ -219,6 +219,22 @@ debug() {
         "$n $n 1 $n 2 $((n - 1)) $((n - 2)) $((n - 2)) 1 $((n - 2)) 1 " ]
 }
 
+# Calls of functions that come out of the guest in their middle: counted inside the guest.
+@test "reverse-continue to breakpoints in code with exits, interrupts and faults" {
+    local function commands=('tbreak done' continue)
+    for function in reads_tsc faults lets_in_by_popf lets_in_by_sti adds_mmio stores_mmio reads_msr; do
+        commands+=("break *$function" reverse-continue 'p *(long *)&call' reverse-continue 'p *(long *)&call' delete)
+    done
+    ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/loop-exits.elf"
+    symbols=$BUILD/guests/loop-exits.elf
+    serve c.ditto
+    debug "${commands[@]}" kill
+    [ "$status" = 0 ]
+    wait "$server"
+    [ "$(sed -n 's/^\$[0-9]* = //p' <<<"$output" | tr '\n' ' ')" = \
+        "$(printf '1999 1998 %.0s' 1 2 3 4 5 6 7)" ]
+}
+
 @test "what if it looped for ever: gdb interrupts it, and reverse-continue undoes it" {
     ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf"
     symbols=$BUILD/guests/corrupt.elf

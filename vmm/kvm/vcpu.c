@@ -432,6 +432,21 @@ int vcpu_complete(struct vcpu *vcpu, struct err *e)
                    rc < 0 ? strerror(errno) : "it ran on");
 }
 
+int vcpu_abandon(struct vcpu *vcpu, struct err *e)
+{
+    int rc = check_state(vcpu, e);
+
+    if (rc < 0)
+        return -1;
+    /* One that reads, changes and writes has two accesses, each of which may come in two pieces. */
+    for (unsigned i = 0; i < 8 && rc == 0; i++)
+        rc = run_nothing(vcpu);
+    if (rc < 0 && errno == EINTR)
+        return 0;
+    return err_set(e, STATUS_ERROR, "KVM did not finish an instruction: %s",
+                   rc < 0 ? strerror(errno) : "it ran on");
+}
+
 int vcpu_do_write(struct vcpu *vcpu, struct err *e)
 {
     struct kvm_run *run = vcpu->run;

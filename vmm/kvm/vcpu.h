@@ -57,6 +57,9 @@ int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e);
 /* Let KVM finish a half-done PIO or MMIO instruction, without running on: after it the registers
  * are those behind the instruction. */
 int vcpu_complete(struct vcpu *vcpu, struct err *e);
+/* The same whatever comes of it, for who then sets the registers of before, to have the instruction
+ * executed once more. What it reads now is anything. */
+int vcpu_abandon(struct vcpu *vcpu, struct err *e);
 /* Make the current or next vcpu_run() return EXIT_KICK. Async-signal-safe. */
 void vcpu_kick(struct vcpu *vcpu);
 

@@ -480,7 +480,9 @@ static enum armed_stop run_armed(struct breakpoints *set, struct breakpoint **at
         enum armed_stop stop = run_watched(set, exit, e);
         if (stop != ARMED_EXIT)
             return stop;
-        verdict = trace_exit(set->vcpu, exit, breakpoint_filter_may_extend(set), regs, sregs);
+        verdict = trace_exit(set->vcpu, exit, breakpoint_filter_may_extend(set), regs, sregs, e);
+        if (verdict == TRACE_FAILED)
+            return ARMED_FAILED;
         if (verdict == TRACE_RUN_ON)
             breakpoints_keep_kick(set, set->vcpu->kick_passed);
     } while (verdict == TRACE_RUN_ON);
@@ -511,10 +513,14 @@ static bool look_at_entries(struct breakpoints *set)
 static enum breakpoint_stop let_write(struct breakpoints *set, struct vcpu_exit *exit,
                                       struct err *e)
 {
+    const bool traced = trace_is_in_place(set->vcpu->vm);
+
     if (breakpoints_rest(set, e) < 0 || trace_leave(set->vcpu, e) < 0)
         return BREAKPOINT_FAILED;
     if (watchpoints_changed(set)) /* what the trace did for one instruction, it has done all of */
         return BREAKPOINT_HIT;
+    if (traced && set->traced && set->vcpu->regs->rip == set->traced->va)
+        return BREAKPOINT_NONE; /* its pass is to be looked at first */
     return watchpoints_let_write(set, exit, e);
 }
 

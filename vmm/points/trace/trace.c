@@ -132,6 +132,14 @@ static uint64_t original(const struct trace *t, uint32_t offset)
     return entry ? entry->original : t->site;
 }
 
+/* Of an instruction that was not done, or not to its end: the register that its copy uses. */
+static void restore_borrowed(const struct trace *t, const struct trace_map *entry,
+                             struct kvm_regs *regs)
+{
+    if (entry && entry->borrowed)
+        ((uint64_t *)regs)[entry->borrowed - 1] = t->words[WORD_BORROW];
+}
+
 static void go_to(struct trace *t, struct vcpu *vcpu, uint64_t rip, struct kvm_regs *regs,
                   const struct kvm_sregs *sregs)
 {
@@ -338,36 +346,149 @@ static void take_count(struct trace *t)
         *t->countdown = t->by_handler ? trace_handler_count(t) : t->words[WORD_COUNT];
 }
 
-int trace_leave(struct vcpu *vcpu, struct err *e)
+/* A HLT of the comparison's, which a step has come to: the pass is looked at outside. */
+static bool is_looked_at(const struct trace *t, const struct vcpu *vcpu,
+                         const struct vcpu_exit *exit)
 {
-    struct trace *t = vcpu->vm->trace;
-    struct kvm_regs regs;
-    struct vcpu_exit exit;
     uint32_t offset;
 
-    for (unsigned i = 0; t && t->active && in_code(t, vcpu->regs->rip, &offset); i++) {
-        const struct trace_map *entry = in_compare(t, offset) ? NULL : trace_find(t, offset);
-        if (entry && (entry->offset == offset || at_repeat(t, vcpu->regs->rip, offset))) {
-            regs = *vcpu->regs;
-            regs.rip = entry->original;
-            vcpu_set_regs(vcpu, &regs);
-            break;
-        }
+    return exit->kind == EXIT_HLT && in_code(t, vcpu->regs->rip - 1, &offset) &&
+           (offset == t->match_at || offset == t->counted_at);
+}
+
+/* Where the guest's own code stands, if it is the vCPU's place in the trace. */
+static bool stands_at_original(const struct trace *t, const struct vcpu *vcpu,
+                               const struct vcpu_exit *exit, uint64_t *original)
+{
+    const uint64_t rip = vcpu->regs->rip;
+    uint32_t offset;
+
+    if (is_looked_at(t, vcpu, exit)) {
+        *original = t->site;
+        return true;
+    }
+    if (!in_code(t, rip, &offset) || in_compare(t, offset))
+        return false;
+    const struct trace_map *entry = trace_find(t, offset);
+    if (!entry || (entry->offset != offset && !at_repeat(t, rip, offset)))
+        return false;
+    *original = entry->original;
+    return true;
+}
+
+/* Step through what is ours to where the guest's code has a place. */
+static int step_out(const struct trace *t, struct vcpu *vcpu, struct err *e)
+{
+    struct vcpu_exit exit = {.kind = EXIT_STEP};
+    struct kvm_regs regs;
+    uint64_t original;
+    uint32_t offset;
+
+    for (unsigned i = 0; !stands_at_original(t, vcpu, &exit, &original); i++) {
+        if (!in_code(t, vcpu->regs->rip, &offset))
+            return 0;
         if (vcpu_run_step(vcpu, &exit, e) < 0)
             return -1;
-        if (i == LEAVE_STEPS || (exit.kind != EXIT_STEP && exit.kind != EXIT_KICK))
+        if (i == LEAVE_STEPS ||
+            (exit.kind != EXIT_STEP && exit.kind != EXIT_KICK && !is_looked_at(t, vcpu, &exit)))
             return err_set(e, STATUS_ERROR, "code with a breakpoint cannot be left");
     }
-    if (t && t->active)
-        take_count(t);
-    trace_stop(vcpu);
+    regs = *vcpu->regs;
+    regs.rip = original;
+    vcpu_set_regs(vcpu, &regs);
     return 0;
 }
 
-/* The guest comes into its kernel: there it finds everything as it would be without us. A fault of
- * the comparison itself is undone; the caller compares then. */
+int trace_leave(struct vcpu *vcpu, struct err *e)
+{
+    struct trace *t = vcpu->vm->trace;
+
+    if (!t || !t->active)
+        return 0;
+    const bool wanted = vcpu->run->request_interrupt_window;
+    vcpu_want_window(vcpu, false); /* it would come before each step */
+    int rc = step_out(t, vcpu, e);
+    vcpu_want_window(vcpu, wanted);
+    take_count(t);
+    if (t->countdown && vcpu->regs->rip == t->site)
+        ++*t->countdown; /* the caller's HLT there counts this pass again */
+    trace_stop(vcpu);
+    return rc;
+}
+
+/* An exit of the guest's own, within a copied instruction: it is undone, and comes again where the
+ * guest's own code is. */
+static enum trace_verdict repeat_outside(struct trace *t, struct vcpu *vcpu, uint32_t offset,
+                                         struct err *e)
+{
+    const struct trace_map *entry = trace_find(t, offset);
+    struct kvm_regs regs = *vcpu->regs;
+
+    regs.rip = original(t, offset);
+    restore_borrowed(t, entry, &regs);
+    if (vcpu_abandon(vcpu, e) < 0)
+        return TRACE_FAILED;
+    trace_stop(vcpu);
+    vcpu_set_regs(vcpu, &regs);
+    return TRACE_RUN_ON;
+}
+
+/* Behind a copied instruction, of which nothing but what is ours follows in the trace. */
+static uint64_t behind(const struct trace *t, struct vcpu *vcpu, const struct trace_map *entry)
+{
+    uint8_t bytes[INSN_MAX];
+    struct insn insn;
+    const size_t n = vcpu_read(vcpu, entry->original, bytes, sizeof bytes);
+
+    if (n && entry->original == t->site)
+        bytes[0] = t->site_byte;
+    return insn_decode_bytes(entry->original, bytes, n, &insn) ? entry->original + insn.info.length
+                                                               : entry->original;
+}
+
+/* A write to a device: the instruction is done, and KVM wants nothing of the registers any more. */
+static enum trace_verdict go_on_outside(struct trace *t, struct vcpu *vcpu,
+                                        const struct vcpu_exit *exit, uint32_t offset)
+{
+    struct kvm_regs regs = *vcpu->regs;
+    uint64_t rip = t->site;
+
+    if (!in_compare(t, offset) && !stands_at_original(t, vcpu, exit, &rip)) {
+        const struct trace_map *entry = trace_find(t, offset);
+        if (entry) {
+            rip = behind(t, vcpu, entry);
+            restore_borrowed(t, entry, &regs);
+        }
+    }
+    regs.rip = rip;
+    trace_stop(vcpu);
+    vcpu_set_regs(vcpu, &regs);
+    return TRACE_OTHER;
+}
+
+/* A fault of the comparison itself is undone; the caller compares then. */
+static void undo_compare(const struct trace *t, struct vcpu *vcpu,
+                         const struct exception_frame *frame, uint32_t offset,
+                         struct kvm_regs *regs, struct kvm_sregs *sregs)
+{
+    vcpu_get_sregs(vcpu, sregs);
+    sregs->cs = t->cs;
+    sregs->ss = t->ss;
+    sregs->cr2 = t->cr2;
+    regs->rip = t->site;
+    regs->rsp = frame->rsp;
+    regs->rflags = frame->rflags & ~RFLAGS_RF;
+    regs->rcx = t->words[WORD_RCX];
+    if (offset - t->quick >= TRACE_QUICK_BYTES)
+        regs->rdx = t->words[WORD_RDX];
+    vcpu_set_sregs(vcpu, sregs);
+    vcpu_set_regs(vcpu, regs);
+}
+
+/* The guest comes into its kernel: there it finds everything as it would be without us. */
 static enum trace_verdict trapped(struct trace *t, struct vcpu *vcpu, uint64_t handler,
-                                  bool has_frame, struct kvm_regs *regs, struct kvm_sregs *sregs)
+                                  bool has_frame, enum trace_verdict in_kernel,
+                                  struct kvm_regs *regs, struct kvm_sregs *sregs)
 {
     struct exception_frame frame;
     struct translation to;
@@ -385,35 +506,50 @@ static enum trace_verdict trapped(struct trace *t, struct vcpu *vcpu, uint64_t h
         rip = NULL;
     }
     if (rip) {
-        const struct trace_map *entry = trace_find(t, offset);
         if (in_compare(t, offset) &&
             walk_read(t->memory, t->root, at - 8, &frame, sizeof frame) == sizeof frame) {
-            vcpu_get_sregs(vcpu, sregs);
-            sregs->cs = t->cs;
-            sregs->ss = t->ss;
-            sregs->cr2 = t->cr2;
-            regs->rip = t->site;
-            regs->rsp = frame.rsp;
-            regs->rflags = frame.rflags & ~RFLAGS_RF;
-            regs->rcx = t->words[WORD_RCX];
-            if (offset - t->quick >= TRACE_QUICK_BYTES)
-                regs->rdx = t->words[WORD_RDX];
-            vcpu_set_sregs(vcpu, sregs);
-            vcpu_set_regs(vcpu, regs);
+            undo_compare(t, vcpu, &frame, offset, regs, sregs);
             return TRACE_TRUE;
         }
         *rip = original(t, offset);
         guest_memory_mark(t->memory, rip, sizeof *rip);
-        if (entry && entry->borrowed)
-            ((uint64_t *)regs)[entry->borrowed - 1] = t->words[WORD_BORROW];
+        restore_borrowed(t, trace_find(t, offset), regs);
     }
     trace_stop(vcpu);
     vcpu_set_regs(vcpu, regs);
-    return TRACE_RUN_ON;
+    return in_kernel;
+}
+
+/* The handler in the annex has compared before it went on to the #GP hook, and a #GP leaves the
+ * flags as they were. */
+static void restore_flags(struct vcpu *vcpu, const struct kvm_regs *interrupted)
+{
+    struct kvm_regs regs = *vcpu->regs;
+
+    regs.rflags = (regs.rflags & ~RFLAGS_STATUS) | (interrupted->rflags & RFLAGS_STATUS);
+    vcpu_set_regs(vcpu, &regs);
+}
+
+/* An exit that is none of our HLTs. */
+static enum trace_verdict own_exit(struct trace *t, struct vcpu *vcpu, const struct vcpu_exit *exit,
+                                   struct err *e)
+{
+    uint32_t offset;
+
+    if (exit->kind == EXIT_WINDOW)
+        return trace_leave(vcpu, e) < 0 ? TRACE_FAILED : TRACE_RUN_ON;
+    if (!in_code(t, vcpu->regs->rip, &offset))
+        return TRACE_OTHER;
+    if (exit->kind == EXIT_MMIO_WRITE)
+        return go_on_outside(t, vcpu, exit, offset);
+    if (exit->kind == EXIT_MMIO_READ || exit->kind == EXIT_RDMSR || exit->kind == EXIT_WRMSR)
+        return repeat_outside(t, vcpu, offset, e);
+    vcpu->regs->rip = original(t, offset); /* for the report */
+    return TRACE_OTHER;
 }
 
 enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit, bool extend,
-                              struct kvm_regs *regs, struct kvm_sregs *sregs)
+                              struct kvm_regs *regs, struct kvm_sregs *sregs, struct err *e)
 {
     struct trace *t = vcpu->vm->trace;
     uint64_t target;
@@ -425,23 +561,23 @@ enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit, b
     if (exit->kind > EXIT_SYNC_LAST)
         return TRACE_OTHER;
     if (annex_trapped(annex_of(t->vm), vcpu, exit, &target))
-        return trapped(t, vcpu, target, true, regs, sregs);
+        return trapped(t, vcpu, target, true, TRACE_RUN_ON, regs, sregs);
     for (unsigned i = 0; exit->kind == EXIT_HLT && i < t->trap_count; i++)
         if (vcpu->regs->rip == t->trap[i].va + 1)
-            return trapped(t, vcpu, t->trap[i].va, false, regs, sregs);
-    if (!gphook_breakpoint(vcpu, t->hook, exit, t->cpl, &t->cs, &t->ss, regs, sregs)) {
-        if (in_code(t, vcpu->regs->rip, &offset)) /* an exit of the guest's own: for the report */
-            vcpu->regs->rip = original(t, offset);
-        return TRACE_OTHER;
-    }
+            return trapped(t, vcpu, t->trap[i].va, false, TRACE_RUN_ON, regs, sregs);
+    if (!gphook_breakpoint(vcpu, t->hook, exit, t->cpl, &t->cs, &t->ss, regs, sregs))
+        return own_exit(t, vcpu, exit, e);
+    if (t->cpl == 3)
+        restore_flags(vcpu, regs);
     if (!in_code(t, regs->rip, &offset))
         return TRACE_OTHER;
     if (offset == t->match_at || offset == t->counted_at) {
         regs->rip = t->site;
         return TRACE_TRUE;
     }
-    if (t->by_handler || !trace_extend(t, offset, extend, &copy, &target))
-        return TRACE_OTHER;
+    if (t->by_handler || !trace_extend(t, offset, extend, &copy, &target)) /* the guest's own #GP */
+        return t->cpl == 3 ? trapped(t, vcpu, vcpu->regs->rip, true, TRACE_OTHER, regs, sregs)
+                           : TRACE_OTHER;
     /* Outside the trace, kernel code could see which page tables are in use. */
     if (!copy && (t->cpl == 0 || !extend))
         trace_stop(vcpu);

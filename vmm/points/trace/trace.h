@@ -53,6 +53,7 @@ struct trace;
 
 /* What an exit was. */
 enum trace_verdict {
+    TRACE_FAILED = -1,
     TRACE_OTHER,  /* not the trace's business */
     TRACE_RUN_ON, /* it is dealt with: run the vCPU again */
     TRACE_TRUE,   /* the code stands at the site and all conditions are true, or it counted to 0 */
@@ -70,12 +71,14 @@ bool trace_start(struct vcpu *vcpu, const struct gp_hook *hook, const struct kvm
 
 /* To be asked first after every exit while a trace is in place. On TRACE_TRUE, *regs and *sregs are
  * the state of the guest's code at the site. Where the code comes to some that is not copied yet,
- * and `extend` is false, the trace is taken away instead, and the guest's own code runs on. */
+ * and `extend` is false, the trace is taken away instead, and the guest's own code runs on. The
+ * same at an exit of the guest's own: it comes again where that code is. */
 enum trace_verdict trace_exit(struct vcpu *vcpu, const struct vcpu_exit *exit, bool extend,
-                              struct kvm_regs *regs, struct kvm_sregs *sregs);
+                              struct kvm_regs *regs, struct kvm_sregs *sregs, struct err *e);
 
 /* Bring the vCPU, which stands anywhere in a trace behind an instruction of the guest's, to where
- * the guest's own code is then, and take the trace away. */
+ * the guest's own code is then, and take the trace away. Where that is the site, its pass is not
+ * counted: the caller's breakpoint does it. */
 int trace_leave(struct vcpu *vcpu, struct err *e);
 
 /* The bytes at an address in a trace that is in place, and how many there are up to the end of what
