@@ -279,6 +279,79 @@ static void test_guest_step(unsigned cpl)
     ok(good, what, cpl, &breakpoint_register);
 }
 
+/* ---- where a breakpoint was found ---- */
+
+GUEST_CODE(found, ".fill 64, 1, 0x90\n"
+                  "found_at: inc %eax\n"
+                  "mov $0x11223344, %ebx\n"
+                  "mov $0x55667788, %ecx\n"
+                  "add %ebx, %ecx\n" GUEST_DONE);
+/* What found_at is here is the middle of a constant. */
+GUEST_CODE(other, ".fill 60, 1, 0x90\n"
+                  "movabs $0x1122334455667788, %rax\n"
+                  "movabs $0x1122334455667788, %rbx\n"
+                  "add %rbx, %rax\n" GUEST_DONE);
+extern const uint8_t found_at[];
+#define ELSEWHERE 0xa00000u
+
+/* Time goes back to when another program had the page, and then to when this one had another. */
+static void test_found(void)
+{
+    struct breakpoint b = {.va = ADDRESS(found, found_at), .cpl = 3};
+    struct kvm_sregs sregs;
+
+    start(PROGRAM(found), 3, NULL);
+    add(&b);
+    bool good = run() == BREAKPOINT_HIT;
+    place(PROGRAM(other));
+    good &= is_done(run()) && guest.vcpu.regs->rax == 2 * 0x1122334455667788;
+
+    vcpu_get_sregs(&guest.vcpu, &sregs);
+    const uint64_t *root = guest_memory_at(&guest.vm.memory, sregs.cr3, 8);
+    const uint64_t *pointers = guest_memory_at(&guest.vm.memory, *root & PTE_ADDRESS, 8);
+    uint64_t *directory = guest_memory_at(&guest.vm.memory, *pointers & PTE_ADDRESS, PAGE_BYTES);
+    struct kvm_regs regs = *guest.vcpu.regs;
+    directory[CODE_AT >> 21] += ELSEWHERE - CODE_AT;
+    memcpy(guest_memory_at(&guest.vm.memory, ELSEWHERE, PAGE_BYTES), PROGRAM(found));
+    vcpu_flush_tlb(&guest.vcpu);
+    regs.rip = CODE_AT;
+    vcpu_set_regs(&guest.vcpu, &regs);
+    good &= run() == BREAKPOINT_HIT && b.gpa == ADDRESS(found, found_at) - CODE_AT + ELSEWHERE;
+    breakpoints_remove(&set, &b);
+    ok(good, "a breakpoint whose page is another's, and then lies elsewhere", 3, NULL);
+}
+
+/* A trace has others be HLTs, as long as it is there. */
+static void test_register_again(void)
+{
+    static const char what[] = "a debug register that is a HLT for a time";
+    struct trace_condition condition = reg_is(0, 1000);
+    struct breakpoint b = {.va = ADDRESS(counting, counting_at),
+                           .cpl = 0,
+                           .condition = &condition,
+                           .conditions = 1},
+                      beside = {.va = 0x700000, .cpl = 0, .patient = true};
+
+    start(PROGRAM(counting), 0, NULL);
+    if (!debug_registers_work(&guest.vm, 0)) {
+        printf("ok %u %s # SKIP no debug registers here (doctor)\n", ++number, what);
+        return;
+    }
+    add(&beside);
+    add(&b);
+    bool good = beside.means == &breakpoint_register && run() == BREAKPOINT_HIT;
+    const bool was = beside.means == &breakpoint_hlt;
+    breakpoints_remove(&set, &b);
+    condition.value = 2000;
+    b = (struct breakpoint){
+        .va = CODE_AT, .cpl = 0, .condition = &condition, .conditions = 1, .countdown = 1};
+    add(&b);
+    good &= run() == BREAKPOINT_HIT && beside.means == &breakpoint_register;
+    breakpoints_remove(&set, &b);
+    breakpoints_remove(&set, &beside);
+    ok(good && was, what, 0, NULL);
+}
+
 /* ---- watched memory ---- */
 
 #define PLACES 1000u
@@ -410,6 +483,8 @@ int main(int argc, char **argv)
     test_guest_watch();
     test_guest_step(0);
     test_guest_step(3);
+    test_found();
+    test_register_again();
     test_places();
     for (unsigned cpl = 0; cpl <= 3; cpl += 3) {
         test_unusual_stores(cpl);

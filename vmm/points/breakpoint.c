@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/now.h"
 #include "mmu/insn.h"
@@ -54,6 +55,20 @@ int breakpoints_add(struct breakpoints *set, struct breakpoint *b, struct err *e
     return 0;
 }
 
+struct breakpoint breakpoint_at_place_of(const struct breakpoint *b)
+{
+    struct breakpoint same = {.va = b->va,
+                              .gpa = b->gpa,
+                              .cr3 = b->cr3,
+                              .cpl = b->cpl,
+                              .any_cpl = b->any_cpl,
+                              .found = b->found,
+                              .code_len = b->code_len};
+
+    memcpy(same.code, b->code, sizeof same.code);
+    return same;
+}
+
 void breakpoints_remove(struct breakpoints *set, struct breakpoint *b)
 {
     for (struct breakpoint **at = &set->first; *at; at = &(*at)->next) {
@@ -70,19 +85,45 @@ void breakpoints_remove(struct breakpoints *set, struct breakpoint *b)
 
 /* ---- around a run of the vCPU ---- */
 
+/*
+ * Whether that is the code of a program at whose address the breakpoint was found: its page may be
+ * another's by now, or time has gone back. The program may write some of it. A kernel patches its
+ * own.
+ */
+static bool is_as_found(const struct breakpoint *b, const uint8_t *at)
+{
+    unsigned same = 0;
+
+    for (unsigned i = 0; i < b->code_len; i++)
+        same += at[i] == b->code[i];
+    return b->cpl == 0 || 2 * same >= b->code_len;
+}
+
 static void find_code(struct breakpoints *set, struct breakpoint *b)
 {
     const struct guest_memory *m = &set->vcpu->vm->memory;
     struct kvm_sregs sregs;
     struct translation t;
 
-    if (!b->gpa) {
-        vcpu_get_sregs(set->vcpu, &sregs);
-        if (!walk(m, b->cr3 ? b->cr3 : sregs.cr3, b->va, &t))
-            return;
-        b->gpa = t.gpa;
+    if (b->gpa && (!b->found || is_as_found(b, guest_memory_at(m, b->gpa, b->code_len)))) {
+        b->at = guest_memory_at(m, b->gpa, 1);
+        return;
     }
-    b->at = guest_memory_at(m, b->gpa, 1);
+    b->at = NULL;
+    vcpu_get_sregs(set->vcpu, &sregs);
+    if (!walk(m, b->cr3 ? b->cr3 : sregs.cr3, b->va, &t))
+        return;
+    const unsigned left = (unsigned)(PAGE_BYTES - (t.gpa & (PAGE_BYTES - 1))),
+                   len = left < BREAKPOINT_SAVED ? left : BREAKPOINT_SAVED;
+    uint8_t *at = guest_memory_at(m, t.gpa, len);
+    if (!at || (b->found && !is_as_found(b, at)))
+        return;
+    b->gpa = t.gpa;
+    b->at = at;
+    if (!b->found)
+        memcpy(b->code, at, len);
+    b->code_len = len;
+    b->found = true;
 }
 
 /* A HLT there would be an exception of the guest's, which only the hook shows to us. */
@@ -122,15 +163,27 @@ static bool is_in_alarm(const struct breakpoints *set, const struct breakpoint *
     return false;
 }
 
+static void become_hlt(struct breakpoint *b)
+{
+    b->means = &breakpoint_hlt;
+    b->was_register = true;
+}
+
+/* Not `except`, whose trace is about to begin. */
 static void arm(struct breakpoints *set, const struct breakpoint *except)
 {
     for (struct breakpoint *b = set->first; b; b = b->next) {
+        if (b->was_register && !b->armed && !except && !trace_is_in_place(set->vcpu->vm) &&
+            breakpoint_register.has_room(set, b)) {
+            b->means = &breakpoint_register;
+            b->was_register = false;
+        }
         if (b->means == &breakpoint_register && guest_debug_is_on(set->vcpu->fd) &&
             breakpoint_hlt.has_room(set, b))
-            b->means = &breakpoint_hlt; /* the guest has come to use them itself */
+            become_hlt(b); /* the guest has come to use them itself */
         if (b->armed || (b->means == &breakpoint_hlt && hlt_must_wait(set, b)))
             continue;
-        if (!b->at)
+        if (!b->at || b->found)
             find_code(set, b);
         if (!b->at || (except && b->gpa == except->gpa) || is_in_alarm(set, b) ||
             (b->entry_of && has_entered(set, b))) /* it is hit, and was looked at */
@@ -282,8 +335,8 @@ static bool may_become_hlt(const struct breakpoints *set, const struct breakpoin
     return !set->only && !b->armed && breakpoint_hlt.has_room(set, b) && !hlt_must_wait(set, b);
 }
 
-/* A trace goes past the address that a register has; a HLT it finds in the code. False: not all of
- * the others can be one, and all are as they were. */
+/* A trace goes past the address that a register has; a HLT it finds in the code. So they are HLTs
+ * as long as it is in place. False: not all of the others can be one, and all are as they were. */
 static bool make_others_hlts(struct breakpoints *set, const struct breakpoint *one)
 {
     for (const struct breakpoint *b = set->first; b; b = b->next)
@@ -291,7 +344,7 @@ static bool make_others_hlts(struct breakpoints *set, const struct breakpoint *o
             return false;
     for (struct breakpoint *b = set->first; b; b = b->next)
         if (b != one && b->means == &breakpoint_register)
-            b->means = &breakpoint_hlt;
+            become_hlt(b);
     return true;
 }
 

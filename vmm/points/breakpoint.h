@@ -86,7 +86,11 @@ struct breakpoint {
     /* Inside of the facility. */
     struct breakpoint *next, *armed_before;
     const struct breakpoint_means *means;
+    bool was_register; /* a HLT for now: see make_others_hlts() */
     bool armed;
+    bool found; /* gpa is where va was mapped, with this code */
+    uint8_t code[BREAKPOINT_SAVED];
+    unsigned code_len;
     unsigned slot; /* debug register */
     struct entry_alarm alarm;
     uint8_t *at, saved[BREAKPOINT_SAVED];
@@ -149,6 +153,9 @@ void breakpoints_init(struct breakpoints *set, struct vcpu *vcpu, const struct g
  * code, before the #GP hook is there). Removing one that was never added is fine.
  */
 int breakpoints_add(struct breakpoints *set, struct breakpoint *b, struct err *e);
+/* Another one at the place of this one, for a set that has not got it: to be filled in and added.
+ */
+struct breakpoint breakpoint_at_place_of(const struct breakpoint *b);
 void breakpoints_remove(struct breakpoints *set, struct breakpoint *b);
 
 /*
