@@ -30,6 +30,24 @@ static bool must_stay(const struct insn *insn)
            insn->info.meta.branch_type != ZYDIS_BRANCH_TYPE_NONE || insn_leaves(insn);
 }
 
+/*
+ * What a function begins with that stays as it is: ENDBR64, where jumps that the CPU tracks end,
+ * and ftrace's five bytes (-mfentry), a CALL or a NOP. No function's own code begins with a CALL,
+ * as the stack is not aligned for one there. These functions have none from Linux 5.8 on.
+ */
+static size_t stays_at_start(const uint8_t *code, size_t len)
+{
+    static const uint8_t nop[CODE_REL_BYTES] = {0x0f, 0x1f, 0x44, 0x00, 0x00};
+    size_t at = 0;
+
+    if (len > ENDBR_BYTES && !memcmp(code, endbr64, ENDBR_BYTES))
+        at = ENDBR_BYTES;
+    if (len - at > CODE_REL_BYTES &&
+        (code[at] == CODE_CALL || !memcmp(code + at, nop, CODE_REL_BYTES)))
+        at += CODE_REL_BYTES;
+    return at;
+}
+
 /* Copy the whole instructions at va that a jump there takes the place of, to run at `to`. Returns
  * how many bytes they have, 0: they cannot be moved. */
 static size_t move_instructions(const uint8_t *code, size_t len, uint64_t va, uint64_t to,
@@ -75,8 +93,7 @@ bool entry_sites_count_at(const struct elf_extent *code, const uint8_t *text, ui
     uint8_t detour[ENTRY_COUNT_BYTES + MOVED_MAX + CODE_REL_BYTES];
     const uint64_t detour_va = code->va + gap->next;
 
-    if (code->len - at > ENDBR_BYTES && !memcmp(text + at, endbr64, ENDBR_BYTES))
-        at += ENDBR_BYTES; /* jumps that the CPU tracks end there */
+    at += stays_at_start(text + at, code->len - at);
     entry_sites_code(out->gs_offset, detour);
     const size_t moved =
         move_instructions(text + at, code->len - at, code->va + at, detour_va + ENTRY_COUNT_BYTES,

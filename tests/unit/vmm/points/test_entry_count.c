@@ -104,6 +104,26 @@ static void functions_do_what_they_did_and_count(void **state)
     assert_int_equal(exits, 0);
 }
 
+/* As in Linux before 5.8: ftrace writes there again and again. */
+static void what_ftrace_has_stays_in_front(void **state)
+{
+    static const uint8_t codes[][20] = {
+        {0xe8, 0x0b, 0, 0, 0, 0x55, 0x48, 0x89, 0xe5, 0x53, 0x8d, 0x47, 7, 0x5b, 0x5d, 0xc3, 0xc3},
+        {0x0f, 0x1f, 0x44, 0, 0, 0x55, 0x48, 0x89, 0xe5, 0x53, 0x8d, 0x47, 7, 0x5b, 0x5d, 0xc3},
+        {0xf3, 0x0f, 0x1e, 0xfa, 0x0f, 0x1f, 0x44, 0,    0,    0x55,
+         0x48, 0x89, 0xe5, 0x53, 0x8d, 0x47, 7,    0x5b, 0x5d, 0xc3},
+    };
+    struct entry_count count;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        assert_true(make(codes[i], sizeof codes[i], &count));
+        assert_memory_equal(area, codes[i], i < 2 ? 5 : 9);
+        assert_int_equal(call(1), 8);
+        assert_int_equal(-word, 1);
+    }
+}
+
 static void what_linux_patches_or_cannot_be_moved_stays(void **state)
 {
     static const uint8_t codes[][8] = {
@@ -195,6 +215,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(functions_do_what_they_did_and_count),
+        cmocka_unit_test(what_ftrace_has_stays_in_front),
         cmocka_unit_test(what_linux_patches_or_cannot_be_moved_stays),
         cmocka_unit_test(a_full_gap_is_no_place),
         cmocka_unit_test(an_alarm_goes_off_behind_so_many_and_leaves_the_count),
