@@ -156,6 +156,31 @@ const struct kvm_segment *insn_segment(const struct insn *insn, const ZydisDecod
                                      : &sregs->ds;
 }
 
+/* What AL, and the number of a bit in a register, add to an address (Intel SDM vol. 2, XLAT and
+ * BT).
+ */
+static uint64_t hidden_offset(const struct insn *insn, const ZydisDecodedOperand *op,
+                              const struct kvm_regs *regs)
+{
+    const uint64_t bit = insn_register(regs, insn->operands[1].reg.value);
+
+    switch (insn->info.mnemonic) {
+    case ZYDIS_MNEMONIC_XLAT:
+        return (uint8_t)regs->rax;
+    case ZYDIS_MNEMONIC_BT:
+    case ZYDIS_MNEMONIC_BTS:
+    case ZYDIS_MNEMONIC_BTR:
+    case ZYDIS_MNEMONIC_BTC:
+        if (insn->operands[1].type != ZYDIS_OPERAND_TYPE_REGISTER)
+            return 0;
+        return op->size == 64   ? (uint64_t)((int64_t)bit >> 6) * 8
+               : op->size == 32 ? (uint64_t)((int64_t)(int32_t)bit >> 5) * 4
+                                : (uint64_t)((int64_t)(int16_t)bit >> 4) * 2;
+    default:
+        return 0;
+    }
+}
+
 bool insn_address(const struct insn *insn, const ZydisDecodedOperand *op,
                   const struct kvm_regs *regs, const struct kvm_sregs *sregs, uint64_t *va)
 {
@@ -166,11 +191,12 @@ bool insn_address(const struct insn *insn, const ZydisDecodedOperand *op,
         at += insn->va + insn->info.length;
     else if (op->mem.base != ZYDIS_REGISTER_NONE)
         at += insn_register(regs, op->mem.base);
-    if (op->mem.index != ZYDIS_REGISTER_NONE) {
+    if (op->mem.index != ZYDIS_REGISTER_NONE && insn->info.mnemonic != ZYDIS_MNEMONIC_XLAT) {
         if (register_index(op->mem.index) < 0)
             return false;
         at += insn_register(regs, op->mem.index) * op->mem.scale;
     }
+    at += hidden_offset(insn, op, regs);
     if (insn->info.address_width != 64)
         at = insn->info.address_width == 32 ? (uint32_t)at : (uint16_t)at;
     const struct kvm_segment *segment = insn_segment(insn, op, sregs);

@@ -50,6 +50,35 @@ static bool can_step(uint64_t cr0, const void *code, size_t len)
     return site_can_step(&m, &insn, &regs, &sregs);
 }
 
+/* The address of the memory operand. */
+static uint64_t address_of(const char *code, size_t len, uint64_t rcx)
+{
+    const struct kvm_sregs sregs = {.efer = EFER_LMA, .cr3 = CR3, .cr0 = CR0_PG, .cs = {.l = 1}};
+    const struct kvm_regs regs = {.rax = 0x8005, .rbx = 0x9000, .rcx = rcx};
+    struct insn insn;
+    uint64_t va = 0;
+
+    memcpy(guest_memory_at(&m, CODE, len), code, len);
+    assert_true(insn_decode(&m, &sregs, CODE, &insn));
+    for (unsigned i = 0; i < insn.info.operand_count; i++)
+        if (insn.operands[i].type == ZYDIS_OPERAND_TYPE_MEMORY)
+            assert_true(insn_address(&insn, &insn.operands[i], &regs, &sregs, &va));
+    return va;
+}
+
+static void test_addresses_with_a_part_that_is_hidden(void **state)
+{
+    (void)state;
+    assert_int_equal(address_of("\x48\x0f\xa3\x08", 4, 0), 0x8005); /* bt %rcx, (%rax) */
+    assert_int_equal(address_of("\x48\x0f\xa3\x08", 4, 130), 0x8005 + 16);
+    assert_int_equal(address_of("\x48\x0f\xa3\x08", 4, -1ull), 0x8005 - 8);
+    assert_int_equal(address_of("\x0f\xab\x08", 3, 0xffffffff), 0x8005 - 4); /* bts %ecx */
+    assert_int_equal(address_of("\x0f\xab\x08", 3, 1ull << 32 | 63), 0x8005 + 4);
+    assert_int_equal(address_of("\x66\x0f\xbb\x08", 4, 0x8000), 0x8005 - 0x1000); /* btc %cx */
+    assert_int_equal(address_of("\x48\x0f\xba\x20\x3f", 5, 0), 0x8005); /* bt $63, (%rax) */
+    assert_int_equal(address_of("\xd7", 1, 0), 0x9005);                 /* xlat */
+}
+
 /* Where the kernel gives a program the FPU when it asks for it, the first instruction that does is
  * an exception. */
 static void test_fpu_that_is_not_there(void **state)
@@ -84,6 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_fpu_that_is_not_there, make, drop),
+        cmocka_unit_test_setup_teardown(test_addresses_with_a_part_that_is_hidden, make, drop),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
