@@ -7,11 +7,14 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/hidden_ports.h"
+#include "recording/doubts.h"
 #include "recording/snapshot_list.h"
 #include "recording/stream_reader.h"
 #include "replay/divergence.h"
 #include "replay/live/recorded_machine.h"
 #include "replay/live/shadow.h"
+#include "vmm/machine/kernel_hooks.h"
 
 /* ---- what there is to go on with ---- */
 
@@ -224,8 +227,10 @@ static int play(struct live *l, struct player *p, struct err *e)
         l->playing = NULL;
         if (rc == 0)
             rc = check_arrival(l, p, s, e);
-        if (rc == 0)
+        if (rc == 0) {
+            l->arrived = p->cpu->last_sync;
             rc = take_state(&l->state, p, s, e);
+        }
         shadow_close(s);
     }
     console_close(console);
@@ -258,6 +263,10 @@ int live_machine(struct live *l, const struct machine_config *how, struct machin
         return -1;
     recorded_trust_code(l->meta, m);
     recorded_kernel_code(l->meta, &m->kernel_code);
+    /* What the recorder wrote there comes behind the sync point. */
+    if (l->arrived.kind == EXIT_PIO_OUT && l->arrived.at == MODULE_PORT &&
+        m->kernel_code.module_hook && l->arrived.regs[REGISTER_RIP] == m->kernel_code.module_hook)
+        kernel_hook_module(m, &m->cpu->vcpu);
     return 0;
 }
 
@@ -278,7 +287,25 @@ static int copy_symbols(const struct live *l, struct recorder *recorder, struct 
     return rc;
 }
 
+/* What was left to chance on the way there is part of what is recorded now. */
+struct doubts_before {
+    uint64_t point;
+    struct recorder *recorder;
+};
+
+static void keep_doubt(void *opaque, const struct doubt *doubt)
+{
+    const struct doubts_before *before = opaque;
+
+    if (doubt->ordinal <= before->point)
+        recorder_doubt(before->recorder, doubt->text);
+}
+
 int live_record(const struct live *l, struct machine *m, struct recorder *recorder, struct err *e)
 {
-    return copy_symbols(l, recorder, e) < 0 ? -1 : machine_record(m, recorder, e);
+    struct doubts_before before = {l->point, recorder};
+
+    return copy_symbols(l, recorder, e) < 0 || machine_record(m, recorder, e) < 0
+               ? -1
+               : doubts_read(l->recording, keep_doubt, &before, e);
 }

@@ -33,6 +33,7 @@ struct live {
     struct player *playing;     /* while it is played */
     atomic_bool stopped;        /* by live_interrupt() */
     struct machine_state state; /* once it was played */
+    struct sync_point arrived;  /* the sync point itself */
 };
 
 /* Find recording, place and disk image, and refuse what cannot work. Plays nothing yet. The request

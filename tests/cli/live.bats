@@ -195,3 +195,23 @@ shows() {
     cmp same.ditto "$SHARED/small.ditto"
     nothing_written ./same.ditto same.ditto
 }
+
+@test "what was left to chance before is left to chance behind" {
+    ditto 0 run --quiet -o first.ditto --memory 32M --kernel "$BUILD/guests/late-code.elf"
+    place=$(($(syncs first.ditto) - 2))
+    goes_on first.ditto@$place second.ditto 'sum [0-9]*'
+    ditto 0 info second.ditto
+    [[ $output == *'unsure '*'RDTSC in kernel code at 0xffffffffc0000000 was found only after'* ]]
+    rm first.ditto second.ditto
+}
+
+# Its RDTSC is replaced behind the sync point where it has been put together.
+@test "a machine goes on from where a module is loaded" {
+    [ -n "${LONG:-}" ] || skip "takes half a minute: make check-all"
+    ditto_to 300 run.out run.err run --quiet -o first.ditto --append ditto.script=hello "$BUILD/guest/modules.img"
+    "$DITTO" dump first.ditto >dump
+    place=$(grep -A 1 ' sync *out 0xe4' dump | awk '/event *memory written/ { print $1; exit }')
+    goes_on first.ditto@"$place" second.ditto 'ditto: hello ended with status 0'
+    [[ $(cat live.err) != *'may diverge'* ]]
+    rm first.ditto second.ditto dump
+}

@@ -188,6 +188,7 @@ static int map_for_guest(struct vm *vm, struct err *e)
         return err_set(e, STATUS_ERROR, "cannot map guest memory of %llu MiB: %s; give less memory",
                        (unsigned long long)(m->size >> 20), strerror(errno));
     vm->mapping = at;
+    vm->mapped = m->size;
     return 0;
 }
 
@@ -271,8 +272,8 @@ void vm_destroy(struct vm *vm)
         next = part->next;
         part->free(part);
     }
-    if (vm->mapping && !vm->ownership)
-        munmap(vm->mapping, vm->memory.size);
+    if (vm->mapped)
+        munmap(vm->mapping, vm->mapped);
     if (vm->memory.host && !vm->whole)
         guest_memory_destroy(&vm->memory);
     *vm = (struct vm){.kvm_fd = -1, .fd = -1, .memory.fd = -1};

@@ -38,6 +38,7 @@ struct vm {
     struct ownership *ownership;
     uint8_t *mapping;             /* memory as the guest uses it; not where memory.host is */
     struct vcpu *vcpu[MAX_VCPUS]; /* by index, also of views; NULL: there is none */
+    uint64_t mapped;              /* bytes of it that are to be unmapped */
     bool protects;                /* see vm_protect() */
     bool logs_writes;
     bool reads_writes;                 /* vm_read_writes() works */

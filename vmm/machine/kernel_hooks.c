@@ -18,12 +18,16 @@ bool kernel_hook_exit(const struct machine *m, const struct vcpu *vcpu,
 
 void kernel_hook_serve(struct machine *m, struct vcpu *vcpu, const struct vcpu_exit *exit)
 {
+    if (is_module(m, vcpu, exit))
+        kernel_hook_module(m, vcpu);
+    else
+        kexec_serve(m, vcpu, exit);
+}
+
+void kernel_hook_module(struct machine *m, struct vcpu *vcpu)
+{
     struct kvm_sregs sregs;
 
-    if (!is_module(m, vcpu, exit)) {
-        kexec_serve(m, vcpu, exit);
-        return;
-    }
     vcpu_get_sregs(vcpu, &sregs);
     if (!kernel_code_load_module(&m->vm.memory, sregs.cr3, vcpu->regs->rdi, vcpu->regs->rsi,
                                  &m->dma.dma))

@@ -11,5 +11,7 @@ bool kernel_hook_exit(const struct machine *m, const struct vcpu *vcpu,
                       const struct vcpu_exit *exit);
 /* Do what it is for: it writes to the guest's memory, like a device. */
 void kernel_hook_serve(struct machine *m, struct vcpu *vcpu, const struct vcpu_exit *exit);
+/* The same of the exit where a module has been put together, where the vCPU stands. */
+void kernel_hook_module(struct machine *m, struct vcpu *vcpu);
 
 #endif
