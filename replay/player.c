@@ -128,8 +128,8 @@ static int compare_digest(struct player *p, const struct state_digest *expected,
     return 0;
 }
 
-/* With breakpoints of a user's the landing is by one more, as where an entry is counted: every
- * recording has the landmark. */
+/* With breakpoints of a user's the landing is by one more, as where an entry is counted, or where
+ * nobody has counted branches since the last sync point: every recording has the landmark. */
 static enum clock_landing find_landmark(struct player *p, const struct landmark *landmark,
                                         struct vcpu_exit *exit, struct err *e)
 {
@@ -137,7 +137,7 @@ static enum clock_landing find_landmark(struct player *p, const struct landmark 
     const struct landmark place = player_place(p, landmark);
     const bool by_entry = place.entry == ENTRY_HERE && !clock->ops->steps_only;
     const struct clock_ops *ops =
-        breakpoints_any(&p->stops) || by_entry ? &clock_landmark : clock->ops;
+        breakpoints_any(&p->stops) || by_entry || !p->at_sync ? &clock_landmark : clock->ops;
 
     p->at_sync = false;
     p->stops.repeating &= breakpoints_any(&p->stops);

@@ -291,19 +291,20 @@ static int copy_symbols(const struct live *l, struct recorder *recorder, struct 
 struct doubts_before {
     uint64_t point;
     struct recorder *recorder;
+    const char *cpu; /* of this CPU, which has been said; may be NULL */
 };
 
 static void keep_doubt(void *opaque, const struct doubt *doubt)
 {
     const struct doubts_before *before = opaque;
 
-    if (doubt->ordinal <= before->point)
+    if (doubt->ordinal <= before->point && (!before->cpu || strcmp(doubt->text, before->cpu) != 0))
         recorder_doubt(before->recorder, doubt->text);
 }
 
 int live_record(const struct live *l, struct machine *m, struct recorder *recorder, struct err *e)
 {
-    struct doubts_before before = {l->point, recorder};
+    struct doubts_before before = {l->point, recorder, m->config.cpu_doubt};
 
     return copy_symbols(l, recorder, e) < 0 || machine_record(m, recorder, e) < 0
                ? -1

@@ -219,20 +219,35 @@ debug() {
         "$n $n 1 $n 2 $((n - 1)) $((n - 2)) $((n - 2)) 1 $((n - 2)) 1 " ]
 }
 
-# Calls of functions that come out of the guest in their middle: counted inside the guest.
+# Calls of functions that come out of the guest in their middle: counted inside the guest, behind what comes out, at
+# it, and at the beginning. Twice at each place, of which a lower one comes in the same call, a higher one before.
 @test "reverse-continue to breakpoints in code with exits, interrupts and faults" {
-    local function commands=('tbreak done' continue)
-    for function in reads_tsc faults lets_in_by_popf lets_in_by_sti adds_mmio stores_mmio reads_msr; do
-        commands+=("break *$function" reverse-continue 'p *(long *)&call' reverse-continue 'p *(long *)&call' delete)
-    done
+    local at call before offset expected='' commands=('tbreak done' continue)
+    while read -ra at; do
+        call=2000 before=-1
+        for offset in "${at[@]:1}"; do
+            [ "$offset" -le "$before" ] || call=$((call - 1))
+            commands+=("break *((long)&${at[0]} + $offset)" reverse-continue 'p *(long *)&call' reverse-continue
+                'p *(long *)&call' delete)
+            expected+="$call $((call - 1)) "
+            call=$((call - 1)) before=$offset
+        done
+    done <<'END'
+reads_tsc 24 0
+faults 15 12 0
+lets_in_by_popf 12 10 9 0
+lets_in_by_sti 4 2 0 1 0
+adds_mmio 10 0
+stores_mmio 10 6 0
+reads_msr 8 6 0
+END
     ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/loop-exits.elf"
     symbols=$BUILD/guests/loop-exits.elf
     serve c.ditto
     debug "${commands[@]}" kill
     [ "$status" = 0 ]
     wait "$server"
-    [ "$(sed -n 's/^\$[0-9]* = //p' <<<"$output" | tr '\n' ' ')" = \
-        "$(printf '1999 1998 %.0s' 1 2 3 4 5 6 7)" ]
+    [ "$(sed -n 's/^\$[0-9]* = //p' <<<"$output" | tr '\n' ' ')" = "$expected" ]
 }
 
 @test "what if it looped for ever: gdb interrupts it, and reverse-continue undoes it" {

@@ -294,29 +294,41 @@ GUEST_CODE(other, ".fill 60, 1, 0x90\n"
 extern const uint8_t found_at[];
 #define ELSEWHERE 0xa00000u
 
-/* Time goes back to when another program had the page, and then to when this one had another. */
-static void test_found(void)
+/* Run to its end, or to the breakpoint, with the program's pages where it says, both ways. */
+static enum breakpoint_stop run_mapped(uint64_t va, uint64_t gpa)
 {
-    struct breakpoint b = {.va = ADDRESS(found, found_at), .cpl = 3};
+    struct kvm_regs regs = *guest.vcpu.regs;
     struct kvm_sregs sregs;
-
-    start(PROGRAM(found), 3, NULL);
-    add(&b);
-    bool good = run() == BREAKPOINT_HIT;
-    place(PROGRAM(other));
-    good &= is_done(run()) && guest.vcpu.regs->rax == 2 * 0x1122334455667788;
 
     vcpu_get_sregs(&guest.vcpu, &sregs);
     const uint64_t *root = guest_memory_at(&guest.vm.memory, sregs.cr3, 8);
     const uint64_t *pointers = guest_memory_at(&guest.vm.memory, *root & PTE_ADDRESS, 8);
     uint64_t *directory = guest_memory_at(&guest.vm.memory, *pointers & PTE_ADDRESS, PAGE_BYTES);
-    struct kvm_regs regs = *guest.vcpu.regs;
-    directory[CODE_AT >> 21] += ELSEWHERE - CODE_AT;
-    memcpy(guest_memory_at(&guest.vm.memory, ELSEWHERE, PAGE_BYTES), PROGRAM(found));
+    const uint64_t flags = directory[0] & ~PTE_ADDRESS;
+    directory[CODE_AT >> 21] = directory[ELSEWHERE >> 21] = 0;
+    directory[va >> 21] = gpa | flags;
     vcpu_flush_tlb(&guest.vcpu);
-    regs.rip = CODE_AT;
+    regs.rip = va;
     vcpu_set_regs(&guest.vcpu, &regs);
-    good &= run() == BREAKPOINT_HIT && b.gpa == ADDRESS(found, found_at) - CODE_AT + ELSEWHERE;
+    return run();
+}
+
+/* Time goes back to when another program had the page, and then to when this one had another; and
+ * then it writes itself. */
+static void test_found(void)
+{
+    struct breakpoint b = {.va = ADDRESS(found, found_at), .cpl = 3};
+
+    start(PROGRAM(found), 3, NULL);
+    add(&b);
+    bool good = run() == BREAKPOINT_HIT && b.gpa == b.va;
+    place(PROGRAM(other));
+    good &=
+        is_done(run_mapped(ELSEWHERE, CODE_AT)) && guest.vcpu.regs->rax == 2 * 0x1122334455667788;
+    memcpy(guest_memory_at(&guest.vm.memory, ELSEWHERE, PAGE_BYTES), PROGRAM(found));
+    good &= run_mapped(CODE_AT, ELSEWHERE) == BREAKPOINT_HIT && b.gpa == b.va - CODE_AT + ELSEWHERE;
+    memset(guest_memory_at(&guest.vm.memory, b.gpa, 16), 0x90, 16);
+    good &= run_mapped(CODE_AT, ELSEWHERE) == BREAKPOINT_HIT;
     breakpoints_remove(&set, &b);
     ok(good, "a breakpoint whose page is another's, and then lies elsewhere", 3, NULL);
 }
@@ -427,6 +439,47 @@ static void test_unusual_stores(unsigned cpl)
 GUEST_CODE(undefined, "nop\n"
                       "undefined_at: ud2\n" GUEST_DONE);
 extern const uint8_t undefined_at[];
+
+/* Each pass writes twice to the stack's page, by instructions that are not done in software. */
+GUEST_CODE(calls, "mov $0x800800, %esp\n"
+                  "mov $2000, %ecx\n"
+                  "lea 2f(%rip), %rax\n"
+                  "1: call *%rax\n"
+                  "calls_at: push %rcx\n"
+                  "pop %rdx\n"
+                  "dec %ecx\n"
+                  "jnz 1b\n" GUEST_DONE "2: ret\n");
+extern const uint8_t calls_at[];
+
+/* A breakpoint whose passes are told apart, and counted, in a trace, which is left at each write.
+ */
+static void test_calls(unsigned cpl, bool counts)
+{
+    struct watchpoint watched = {.va = MICRO_DATA, .len = 16};
+    struct trace_condition condition = reg_is(REGISTER_RCX, 7);
+    struct breakpoint b = {.va = ADDRESS(calls, calls_at), .cpl = cpl};
+    struct err e = {0};
+
+    start(PROGRAM(calls), cpl, NULL);
+    if (counts) {
+        b.countdown = 1994;
+        b.stops = never_stops;
+    } else {
+        b.condition = &condition;
+        b.conditions = 1;
+    }
+    if (breakpoints_watch(&set, &watched, &e) < 0)
+        fail(e.text);
+    add(&b);
+    const bool good = run() == BREAKPOINT_HIT && b.hit && guest.vcpu.regs->rcx == 7 &&
+                      guest.vcpu.regs->rip == b.va && guest.vcpu.regs->rsp == 0x800800;
+    breakpoints_remove(&set, &b);
+    const bool ends = is_done(run());
+    breakpoints_unwatch(&set, &watched);
+    ok(good && ends && is_clean(PROGRAM(calls)),
+       counts ? "passes counted beside a watched stack" : "passes compared beside a watched stack",
+       cpl, NULL);
+}
 #define STACK_TOP 0x90000u /* of the kernel: vmm/kvm/micro_guest.c */
 
 /* The frame of what is taken changes watched memory: it is the guest's, and its handler follows. */
@@ -489,6 +542,8 @@ int main(int argc, char **argv)
     for (unsigned cpl = 0; cpl <= 3; cpl += 3) {
         test_unusual_stores(cpl);
         test_frames(cpl);
+        test_calls(cpl, false);
+        test_calls(cpl, true);
     }
     printf("1..%u\n", number);
     return bad ? 1 : 0;

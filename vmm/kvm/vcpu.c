@@ -98,6 +98,17 @@ static bool give_back(struct vcpu *vcpu)
            guest_debug_give_back(vcpu->fd, vcpu->run);
 }
 
+/* Whether a step ended before its instruction, at a debug register of ours. */
+static bool is_at_own(const struct vcpu *vcpu)
+{
+    const uint64_t dr6 = vcpu->run->debug.arch.dr6;
+
+    for (unsigned i = 0; i < VCPU_DEBUG_REGISTERS; i++)
+        if (vcpu->watching[i] && (dr6 & 1ull << i) && !(dr6 & DR6_BS))
+            return true;
+    return false;
+}
+
 /* The same of one that does not step, and has come out because of our breakpoints. */
 static bool give_back_step(struct vcpu *vcpu)
 {
@@ -235,6 +246,8 @@ static int leave_sti_shadow(struct vcpu *vcpu, struct vcpu_exit *fault)
         return 0;
     if (rc < 0)
         return -1;
+    if (run->exit_reason == KVM_EXIT_DEBUG && is_at_own(vcpu))
+        return 0; /* a breakpoint of ours on that instruction: the window comes again behind it */
     if (run->exit_reason == KVM_EXIT_DEBUG && !give_back(vcpu))
         run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
     else if (run->exit_reason == KVM_EXIT_DEBUG && !vcpu->stepping)
@@ -421,6 +434,15 @@ static int run_nothing(struct vcpu *vcpu)
     return rc;
 }
 
+/* Whether KVM wants the guest's own memory written. */
+static bool writes_memory(const struct vcpu *vcpu)
+{
+    const struct kvm_run *run = vcpu->run;
+
+    return run->exit_reason == KVM_EXIT_MMIO && run->mmio.is_write &&
+           guest_memory_at(&vcpu->vm->memory, run->mmio.phys_addr, run->mmio.len);
+}
+
 int vcpu_complete(struct vcpu *vcpu, struct err *e)
 {
     if (check_state(vcpu, e) < 0)
@@ -428,6 +450,8 @@ int vcpu_complete(struct vcpu *vcpu, struct err *e)
     int rc = run_nothing(vcpu);
     if (rc < 0 && errno == EINTR)
         return 0;
+    if (rc == 0 && vcpu->vm->protects && writes_memory(vcpu)) /* of what an INS has read */
+        return vcpu_do_write(vcpu, e);
     return err_set(e, STATUS_ERROR, "KVM did not finish an instruction: %s",
                    rc < 0 ? strerror(errno) : "it ran on");
 }

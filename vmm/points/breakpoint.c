@@ -99,6 +99,8 @@ static bool is_as_found(const struct breakpoint *b, const uint8_t *at)
     return b->cpl == 0 || 2 * same >= b->code_len;
 }
 
+/* The place of a HLT. Where its address is mapped to the page that it has, code may be written as
+ * it likes. */
 static void find_code(struct breakpoints *set, struct breakpoint *b)
 {
     const struct guest_memory *m = &set->vcpu->vm->memory;
@@ -116,7 +118,7 @@ static void find_code(struct breakpoints *set, struct breakpoint *b)
     const unsigned left = (unsigned)(PAGE_BYTES - (t.gpa & (PAGE_BYTES - 1))),
                    len = left < BREAKPOINT_SAVED ? left : BREAKPOINT_SAVED;
     uint8_t *at = guest_memory_at(m, t.gpa, len);
-    if (!at || (b->found && !is_as_found(b, at)))
+    if (!at || (b->found && t.gpa != b->gpa && !is_as_found(b, at)))
         return;
     b->gpa = t.gpa;
     b->at = at;
@@ -185,7 +187,9 @@ static void arm(struct breakpoints *set, const struct breakpoint *except)
             continue;
         if (!b->at || b->found)
             find_code(set, b);
-        if (!b->at || (except && b->gpa == except->gpa) || is_in_alarm(set, b) ||
+        if (b->means == &breakpoint_hlt && !b->at)
+            continue;
+        if ((except && (b == except || (b->gpa && b->gpa == except->gpa))) || is_in_alarm(set, b) ||
             (b->entry_of && has_entered(set, b))) /* it is hit, and was looked at */
             continue;
         b->means->arm(set, b);
@@ -330,16 +334,19 @@ void breakpoints_keep_kick(struct breakpoints *set, bool kicked)
         vcpu_kick(set->vcpu);
 }
 
-static bool may_become_hlt(const struct breakpoints *set, const struct breakpoint *b)
+static bool may_become_hlt(struct breakpoints *set, struct breakpoint *b)
 {
-    return !set->only && !b->armed && breakpoint_hlt.has_room(set, b) && !hlt_must_wait(set, b);
+    if (set->only || b->armed || !breakpoint_hlt.has_room(set, b) || hlt_must_wait(set, b))
+        return false;
+    find_code(set, b);
+    return b->at;
 }
 
 /* A trace goes past the address that a register has; a HLT it finds in the code. So they are HLTs
  * as long as it is in place. False: not all of the others can be one, and all are as they were. */
 static bool make_others_hlts(struct breakpoints *set, const struct breakpoint *one)
 {
-    for (const struct breakpoint *b = set->first; b; b = b->next)
+    for (struct breakpoint *b = set->first; b; b = b->next)
         if (b != one && b->means == &breakpoint_register && !may_become_hlt(set, b))
             return false;
     for (struct breakpoint *b = set->first; b; b = b->next)
@@ -470,7 +477,8 @@ static bool comes_to_us(const struct breakpoints *set)
 {
     const int vector = vcpu_exception_pending(set->vcpu);
 
-    return vector == VECTOR_GP || (vector >= 0 && trace_is_in_place(set->vcpu->vm));
+    return (vector == VECTOR_GP && set->hook->rip) ||
+           (vector >= 0 && trace_is_in_place(set->vcpu->vm));
 }
 
 /* vcpu_run(). The page that is protected may be that of an exception's frame. */
@@ -506,7 +514,7 @@ static enum armed_stop run_watched(struct breakpoints *set, struct vcpu_exit *ex
             return finish_entry(set, exit, e) < 0 ? ARMED_FAILED : ARMED_EXIT;
         arm_again(set);
         if (watchpoints_changed(set)) {
-            if (trace_leave(set->vcpu, e) < 0)
+            if (breakpoints_rest(set, e) < 0 || trace_leave(set->vcpu, e) < 0)
                 return ARMED_FAILED;
             set->repeating = repeat_has_written(set->vcpu, exit->at);
             return ARMED_WATCHED;
@@ -533,17 +541,26 @@ static enum armed_stop run_armed(struct breakpoints *set, struct breakpoint **at
         enum armed_stop stop = run_watched(set, exit, e);
         if (stop != ARMED_EXIT)
             return stop;
+        const bool kicked = set->vcpu->kick_passed;
+        if (exit->kind == EXIT_WINDOW && trace_is_in_place(set->vcpu->vm) &&
+            breakpoints_rest(set, e) < 0) /* it is stepped out of */
+            return ARMED_FAILED;
         verdict = trace_exit(set->vcpu, exit, breakpoint_filter_may_extend(set), regs, sregs, e);
         if (verdict == TRACE_FAILED)
             return ARMED_FAILED;
-        if (verdict == TRACE_RUN_ON)
-            breakpoints_keep_kick(set, set->vcpu->kick_passed);
+        if (verdict == TRACE_RUN_ON) {
+            breakpoints_keep_kick(set, kicked);
+            if (set->traced && set->vcpu->regs->rip == set->traced->va)
+                breakpoint_filter_pause(set);
+        }
     } while (verdict == TRACE_RUN_ON);
     *at = verdict == TRACE_TRUE ? set->traced : find_hit(set, exit, regs, sregs);
     if (*at)
         breakpoints_keep_kick(set, set->vcpu->kick_passed);
     if (verdict == TRACE_TRUE && set->counted)
-        set->counted->countdown++; /* look() counts it again */
+        set->counted->countdown++;                           /* look() counts it again */
+    if (verdict == TRACE_OTHER && *at && *at == set->traced) /* a #GP of the guest's own there */
+        breakpoint_filter_pause(set);
     /* What ran outside the trace may have changed kernel code. */
     if (verdict == TRACE_OTHER && *at && (*at)->cpl == 0)
         stop_trace(set);
@@ -562,18 +579,35 @@ static bool look_at_entries(struct breakpoints *set)
     return any;
 }
 
+static bool has_breakpoint(const struct breakpoints *set, const struct kvm_regs *regs,
+                           const struct kvm_sregs *sregs)
+{
+    for (const struct breakpoint *b = set->first; b; b = b->next)
+        if (breakpoint_is_for(set, b, regs, sregs))
+            return true;
+    return false;
+}
+
 /* A page of watched memory is about to be written, perhaps by code in a trace. */
 static enum breakpoint_stop let_write(struct breakpoints *set, struct vcpu_exit *exit,
                                       struct err *e)
 {
     const bool traced = trace_is_in_place(set->vcpu->vm);
+    struct kvm_sregs sregs;
 
     if (breakpoints_rest(set, e) < 0 || trace_leave(set->vcpu, e) < 0)
         return BREAKPOINT_FAILED;
+    const struct kvm_regs regs = *set->vcpu->regs;
     if (watchpoints_changed(set)) /* what the trace did for one instruction, it has done all of */
         return BREAKPOINT_HIT;
-    if (traced && set->traced && set->vcpu->regs->rip == set->traced->va)
-        return BREAKPOINT_NONE; /* its pass is to be looked at first */
+    if (traced) { /* where it stands now is to be looked at first */
+        breakpoint_filter_pause(set);
+        return BREAKPOINT_NONE;
+    }
+    /* The page may be one of the tables by which the instruction is fetched. */
+    vcpu_get_sregs(set->vcpu, &sregs);
+    if (has_breakpoint(set, &regs, &sregs) && !vcpu_event_pending(set->vcpu))
+        return pass(set, &regs, &sregs, exit, e);
     return watchpoints_let_write(set, exit, e);
 }
 
@@ -606,12 +640,31 @@ static enum breakpoint_stop run_once(struct breakpoints *set, struct vcpu_exit *
     return at ? pass(set, &regs, &sregs, exit, e) : BREAKPOINT_EXIT;
 }
 
+/* KVM may read the length of an instruction that is half done where it lies, under a HLT of ours (a
+ * CPU that does not tell the next RIP, as QEMU's). */
+static int complete_under(const struct breakpoints *set, struct err *e)
+{
+    struct vcpu *vcpu = set->vcpu;
+    const unsigned reason = vcpu->run->exit_reason;
+    struct kvm_sregs sregs;
+
+    if (reason != KVM_EXIT_IO && reason != KVM_EXIT_X86_RDMSR && reason != KVM_EXIT_X86_WRMSR)
+        return 0;
+    vcpu_get_sregs(vcpu, &sregs);
+    for (const struct breakpoint *b = set->first; b; b = b->next)
+        if (b->va == linear_rip(vcpu->regs->rip, &sregs.cs))
+            return vcpu_complete(vcpu, e);
+    return 0;
+}
+
 enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
 {
     enum breakpoint_stop stop;
 
     for (struct breakpoint *b = set->first; b; b = b->next)
         b->hit = false;
+    if (complete_under(set, e) < 0)
+        return BREAKPOINT_FAILED;
     if (is_stepped(set))
         return run_stepped(set, exit, e);
     watchpoints_see(set);

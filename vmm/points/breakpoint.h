@@ -233,6 +233,8 @@ bool breakpoints_are_within(struct breakpoints *set);
  * at its place) has counted to 0. */
 bool breakpoint_filter_start(struct breakpoints *set, struct breakpoint *b,
                              const struct kvm_regs *regs, const struct kvm_sregs *sregs);
+/* The trace had to be left at its site: the next pass goes without, or it would come to nothing. */
+void breakpoint_filter_pause(struct breakpoints *set);
 /* Whether the trace in place may take another exit for more code. */
 bool breakpoint_filter_may_extend(const struct breakpoints *set);
 /* Whether all its conditions are true. */

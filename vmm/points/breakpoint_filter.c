@@ -142,8 +142,9 @@ static unsigned order_conditions(const struct breakpoints *set, const struct bre
 static bool is_rewritten(const struct breakpoint *b)
 {
     struct breakpoint_filter *f = b->filter;
+    if (!b->at) /* a debug register whose page is not known */
+        return true;
     const uint8_t *now = b->at - (b->gpa & (PAGE_BYTES - 1));
-
     f->rewritten |= f->passes > 1 && memcmp(now, f->page, sizeof f->page);
     memcpy(f->page, now, sizeof f->page);
     return f->rewritten;
@@ -174,6 +175,14 @@ static bool is_worth_it(const struct breakpoints *set, const struct breakpoint *
     f->in_vain = 0;
     f->traces_at = f->passes + TRACE_PAUSE;
     return false;
+}
+
+void breakpoint_filter_pause(struct breakpoints *set)
+{
+    struct breakpoint_filter *f = set->traced ? set->traced->filter : NULL;
+
+    if (f && f->traces_at < f->passes + 2)
+        f->traces_at = f->passes + 2;
 }
 
 bool breakpoint_filter_may_extend(const struct breakpoints *set)

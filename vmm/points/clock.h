@@ -117,7 +117,7 @@ struct breakpoints;
 struct clock_ops {
     const char *name;        /* --clock, and in the recording */
     const char *description; /* for --help and doctor */
-    bool only_asked_for;     /* exact but slow: never chosen by itself */
+    bool only_asked_for;     /* never chosen by itself: slow, or not yet run */
     bool counts;             /* forced points carry the branches since the sync point before */
     bool needs_count;        /* land() needs that count */
     bool steps_only;         /* the guest must not run but by step() and run() */
@@ -165,8 +165,8 @@ const struct clock_ops *clock_find(const char *name);
 /* The value of a --clock option: *ops becomes NULL for "auto". */
 int clock_option(const char *text, const struct clock_ops **ops, struct err *e);
 /*
- * Open a clock; ops NULL: the first one of the table that this host has (one that is for tests only
- * is not taken unasked). -1, with the reason, when this host lacks what it needs. vcpu and hook
+ * Open a clock; ops NULL: the first one of the table that this host has (one that is only_asked_for
+ * is not). -1, with the reason, when this host lacks what it needs. vcpu and hook
  * must outlive the clock.
  */
 int clock_open(struct clock *c, const struct clock_ops *ops, struct vcpu *vcpu,

@@ -178,7 +178,7 @@ static uint8_t *store_goes_to(const struct vcpu *vcpu, const struct insn *insn,
 
     if (!insn_address(insn, &insn->operands[0], vcpu->regs, sregs, &va) ||
         (va & (PAGE_BYTES - 1)) + size > PAGE_BYTES || !walk(m, sregs->cr3, va, &to) ||
-        !to.accessed || !to.dirty || !to.writable)
+        !to.accessed || !to.dirty || !to.writable || (sregs->ss.dpl == 3 && !to.user))
         return NULL;
     if (!trace_is_in_place(vcpu->vm) && (!walk(m, sregs->cr3, insn->va, &code) || !code.accessed))
         return NULL;

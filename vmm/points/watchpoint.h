@@ -11,8 +11,8 @@ int watchpoints_protect(struct breakpoints *set, struct err *e);
 void watchpoints_see(struct breakpoints *set);
 /* Set `hit` in those that changed since they were seen last. */
 bool watchpoints_changed(struct breakpoints *set);
-/* Where an exit is a write to a page of theirs that KVM does for the guest: do it. 1: done; 0: it is
- * another exit; -1: that failed. */
+/* Where an exit is a write to a page of theirs that KVM does for the guest: do it. 1: done; 0: it
+ * is another exit; -1: that failed. */
 int watchpoints_do_write(struct breakpoints *set, const struct vcpu_exit *exit, struct err *e);
 /* After EXIT_PROTECTED: do the instruction in software, if it is a MOV, as most are that write to a
  * page again and again. False: it is none, or does more than to store. */

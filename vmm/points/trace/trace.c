@@ -78,7 +78,7 @@ static bool set_traps(struct trace *t, struct vcpu *vcpu)
         return true;
     bool all = ioctl(vcpu->fd, KVM_GET_MSRS, &msrs) == 3;
     for (unsigned i = 0; i < 3; i++)
-        if (msrs.entry[i].data >> 63)
+        if (i == 2 ? msrs.entry[i].data >> 63 : msrs.entry[i].data)
             all &= add_trap(t, msrs.entry[i].data);
     return all;
 }
@@ -356,39 +356,53 @@ static bool is_looked_at(const struct trace *t, const struct vcpu *vcpu,
            (offset == t->match_at || offset == t->counted_at);
 }
 
-/* Where the guest's own code stands, if it is the vCPU's place in the trace. */
-static bool stands_at_original(const struct trace *t, const struct vcpu *vcpu,
-                               const struct vcpu_exit *exit, uint64_t *original)
+/* Where the guest's own code stands, if it is the vCPU's place in the trace. *counted: it is at the
+ * site, the pass of which the comparison has counted. */
+static bool stands_at_original(struct trace *t, const struct vcpu *vcpu,
+                               const struct vcpu_exit *exit, uint64_t *original, bool *counted)
 {
     const uint64_t rip = vcpu->regs->rip;
-    uint32_t offset;
+    uint32_t offset, copy;
 
-    if (is_looked_at(t, vcpu, exit)) {
-        *original = t->site;
+    *original = t->site;
+    *counted = is_looked_at(t, vcpu, exit);
+    if (*counted)
         return true;
-    }
-    if (!in_code(t, rip, &offset) || in_compare(t, offset))
+    if (!in_code(t, rip, &offset))
         return false;
+    if (offset == t->quick)
+        return true;
+    *counted = offset == t->body;
+    if (*counted)
+        return true;
+    if (in_compare(t, offset))
+        return false;
+    if (!t->by_handler &&
+        trace_extend(t, offset, false, &copy, original)) /* it is to go on there */
+        return true;
     const struct trace_map *entry = trace_find(t, offset);
     if (!entry || (entry->offset != offset && !at_repeat(t, rip, offset)))
         return false;
     *original = entry->original;
+    *counted = entry->original == t->site;
     return true;
 }
 
 /* Step through what is ours to where the guest's code has a place. */
-static int step_out(const struct trace *t, struct vcpu *vcpu, struct err *e)
+static int step_out(struct trace *t, struct vcpu *vcpu, bool *counted, struct err *e)
 {
     struct vcpu_exit exit = {.kind = EXIT_STEP};
+    bool kicked = false;
     struct kvm_regs regs;
     uint64_t original;
     uint32_t offset;
 
-    for (unsigned i = 0; !stands_at_original(t, vcpu, &exit, &original); i++) {
+    for (unsigned i = 0; !stands_at_original(t, vcpu, &exit, &original, counted); i++) {
         if (!in_code(t, vcpu->regs->rip, &offset))
             return 0;
         if (vcpu_run_step(vcpu, &exit, e) < 0)
             return -1;
+        kicked |= exit.kind == EXIT_KICK || vcpu->kick_passed;
         if (i == LEAVE_STEPS ||
             (exit.kind != EXIT_STEP && exit.kind != EXIT_KICK && !is_looked_at(t, vcpu, &exit)))
             return err_set(e, STATUS_ERROR, "code with a breakpoint cannot be left");
@@ -396,22 +410,32 @@ static int step_out(const struct trace *t, struct vcpu *vcpu, struct err *e)
     regs = *vcpu->regs;
     regs.rip = original;
     vcpu_set_regs(vcpu, &regs);
+    if (kicked) /* it is for who runs on */
+        vcpu_kick(vcpu);
     return 0;
+}
+
+/* The caller's breakpoint at the site counts this pass, too. */
+static void count_again(const struct trace *t)
+{
+    if (t->countdown)
+        ++*t->countdown;
 }
 
 int trace_leave(struct vcpu *vcpu, struct err *e)
 {
     struct trace *t = vcpu->vm->trace;
+    bool counted = false;
 
     if (!t || !t->active)
         return 0;
     const bool wanted = vcpu->run->request_interrupt_window;
     vcpu_want_window(vcpu, false); /* it would come before each step */
-    int rc = step_out(t, vcpu, e);
+    int rc = step_out(t, vcpu, &counted, e);
     vcpu_want_window(vcpu, wanted);
     take_count(t);
-    if (t->countdown && vcpu->regs->rip == t->site)
-        ++*t->countdown; /* the caller's HLT there counts this pass again */
+    if (counted)
+        count_again(t);
     trace_stop(vcpu);
     return rc;
 }
@@ -424,10 +448,17 @@ static enum trace_verdict repeat_outside(struct trace *t, struct vcpu *vcpu, uin
     const struct trace_map *entry = trace_find(t, offset);
     struct kvm_regs regs = *vcpu->regs;
 
-    regs.rip = original(t, offset);
-    restore_borrowed(t, entry, &regs);
+    if (at_repeat(t, regs.rip, offset)) { /* of many accesses no more than one */
+        struct kvm_regs one = regs;
+        one.rcx = 1;
+        vcpu_set_regs(vcpu, &one);
+    }
     if (vcpu_abandon(vcpu, e) < 0)
         return TRACE_FAILED;
+    regs.rip = original(t, offset);
+    restore_borrowed(t, entry, &regs);
+    if (regs.rip == t->site)
+        count_again(t);
     trace_stop(vcpu);
     vcpu_set_regs(vcpu, &regs);
     return TRACE_RUN_ON;
@@ -452,8 +483,9 @@ static enum trace_verdict go_on_outside(struct trace *t, struct vcpu *vcpu,
 {
     struct kvm_regs regs = *vcpu->regs;
     uint64_t rip = t->site;
+    bool counted;
 
-    if (!in_compare(t, offset) && !stands_at_original(t, vcpu, exit, &rip)) {
+    if (!in_compare(t, offset) && !stands_at_original(t, vcpu, exit, &rip, &counted)) {
         const struct trace_map *entry = trace_find(t, offset);
         if (entry) {
             rip = behind(t, vcpu, entry);
@@ -514,6 +546,8 @@ static enum trace_verdict trapped(struct trace *t, struct vcpu *vcpu, uint64_t h
         *rip = original(t, offset);
         guest_memory_mark(t->memory, rip, sizeof *rip);
         restore_borrowed(t, trace_find(t, offset), regs);
+        if (in_kernel == TRACE_OTHER && *rip == t->site)
+            count_again(t);
     }
     trace_stop(vcpu);
     vcpu_set_regs(vcpu, regs);
