@@ -1,8 +1,8 @@
 #!/bin/bash
 # Runs test suites and adds them up: run-all.sh [-j WORKERS] SUITE..., of rooms, unit, asan, tsan, step, oracle,
-# breakpoints, guests (bare-metal ones), linux-guests, asan-guests (a bare-metal one of each kind, with LONG=1 all of
-# them, recorded and replayed by a build with sanitizers),
-# litmus, litmus-crew, cli/FILE[,FILE...] (tests/cli/FILE.bats), and cli (those of tests/cli that are not named).
+# breakpoints, guests (bare-metal ones; guests/K/N: each N-th of them from the K-th on), linux-guests,
+# asan-guests (a bare-metal one of each kind, with LONG=1 all of them, recorded and replayed by a build with
+# sanitizers), litmus, litmus-crew, cli/FILE[,FILE...] (tests/cli/FILE.bats), and cli (those of tests/cli that are not named).
 # Each of the workers (default 1) takes the next one when it is done with one: name the long ones first. Every runner
 # speaks TAP; failures are shown in full, and the last line is 'N passed, N failed, N skipped'.
 set -u
@@ -115,7 +115,10 @@ run_suite() {
         files=("${files[@]/#/tests/cli/}")
         run "$suite" 3600 bats --tap --timing "${files[@]/%/.bats}"
         ;;
-    guests) run guests 3600 env OF=file tests/guests/run.sh ;;
+    guests | guests/*)
+        local part=${suite#guests}
+        run "$suite" 3600 env OF=file PART="${part#/}" tests/guests/run.sh
+        ;;
     linux-guests) run 'Linux guests' 3600 env OF=script tests/guests/run.sh ;;
     # Not leaks: it would stop what it looks into.
     asan-guests)

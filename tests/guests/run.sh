@@ -1,6 +1,6 @@
 #!/bin/bash
 # run.sh [GUEST...]: records and replays the guests of list.cfg, or those named; with OF=SETTING (file, script, asan)
-# those that have it. Writes TAP. All of them run in one emulated host, where one is needed.
+# those that have it, with PART=K/N each N-th of them from the K-th on. Writes TAP. All of them run in one emulated host, where one is needed.
 set -u
 tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$tree/tests/lib/common.sh"
@@ -80,7 +80,8 @@ check() {
 
 named=$#
 # shellcheck disable=SC2046 # names are words
-[ $named -gt 0 ] || set -- $(guests_of "${OF:-}")
+[ $named -gt 0 ] || set -- $(guests_of "${OF:-}" | awk -v part="${PART:-1/1}" 'BEGIN { split(part, p, "/") }
+    (NR - p[1]) % p[2] == 0')
 work=$(mktemp -d "$BUILD/guests-XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
