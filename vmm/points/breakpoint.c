@@ -55,20 +55,6 @@ int breakpoints_add(struct breakpoints *set, struct breakpoint *b, struct err *e
     return 0;
 }
 
-struct breakpoint breakpoint_at_place_of(const struct breakpoint *b)
-{
-    struct breakpoint same = {.va = b->va,
-                              .gpa = b->gpa,
-                              .cr3 = b->cr3,
-                              .cpl = b->cpl,
-                              .any_cpl = b->any_cpl,
-                              .found = b->found,
-                              .code_len = b->code_len};
-
-    memcpy(same.code, b->code, sizeof same.code);
-    return same;
-}
-
 void breakpoints_remove(struct breakpoints *set, struct breakpoint *b)
 {
     for (struct breakpoint **at = &set->first; *at; at = &(*at)->next) {
@@ -84,49 +70,6 @@ void breakpoints_remove(struct breakpoints *set, struct breakpoint *b)
 }
 
 /* ---- around a run of the vCPU ---- */
-
-/*
- * Whether that is the code of a program at whose address the breakpoint was found: its page may be
- * another's by now, or time has gone back. The program may write some of it. A kernel patches its
- * own.
- */
-static bool is_as_found(const struct breakpoint *b, const uint8_t *at)
-{
-    unsigned same = 0;
-
-    for (unsigned i = 0; i < b->code_len; i++)
-        same += at[i] == b->code[i];
-    return b->cpl == 0 || 2 * same >= b->code_len;
-}
-
-/* The place of a HLT. Where its address is mapped to the page that it has, code may be written as
- * it likes. */
-static void find_code(struct breakpoints *set, struct breakpoint *b)
-{
-    const struct guest_memory *m = &set->vcpu->vm->memory;
-    struct kvm_sregs sregs;
-    struct translation t;
-
-    if (b->gpa && (!b->found || is_as_found(b, guest_memory_at(m, b->gpa, b->code_len)))) {
-        b->at = guest_memory_at(m, b->gpa, 1);
-        return;
-    }
-    b->at = NULL;
-    vcpu_get_sregs(set->vcpu, &sregs);
-    if (!walk(m, b->cr3 ? b->cr3 : sregs.cr3, b->va, &t))
-        return;
-    const unsigned left = (unsigned)(PAGE_BYTES - (t.gpa & (PAGE_BYTES - 1))),
-                   len = left < BREAKPOINT_SAVED ? left : BREAKPOINT_SAVED;
-    uint8_t *at = guest_memory_at(m, t.gpa, len);
-    if (!at || (b->found && t.gpa != b->gpa && !is_as_found(b, at)))
-        return;
-    b->gpa = t.gpa;
-    b->at = at;
-    if (!b->found)
-        memcpy(b->code, at, len);
-    b->code_len = len;
-    b->found = true;
-}
 
 /* A HLT there would be an exception of the guest's, which only the hook shows to us. */
 static bool user_may_execute(const struct breakpoints *set, const struct breakpoint *b)
@@ -186,7 +129,7 @@ static void arm(struct breakpoints *set, const struct breakpoint *except)
         if (b->armed || (b->means == &breakpoint_hlt && hlt_must_wait(set, b)))
             continue;
         if (!b->at || b->found)
-            find_code(set, b);
+            breakpoint_find_code(set, b);
         if (b->means == &breakpoint_hlt && !b->at)
             continue;
         if ((except && (b == except || (b->gpa && b->gpa == except->gpa))) || is_in_alarm(set, b) ||
@@ -338,7 +281,7 @@ static bool may_become_hlt(struct breakpoints *set, struct breakpoint *b)
 {
     if (set->only || b->armed || !breakpoint_hlt.has_room(set, b) || hlt_must_wait(set, b))
         return false;
-    find_code(set, b);
+    breakpoint_find_code(set, b);
     return b->at;
 }
 
@@ -408,7 +351,6 @@ static enum breakpoint_stop run_stepped(struct breakpoints *set, struct vcpu_exi
 
     if (breakpoints_rest(set, e) < 0)
         return BREAKPOINT_FAILED;
-    watchpoints_see(set);
     stepper_init(&stepper, set->vcpu);
     if (stepper_open(&stepper, e) < 0)
         return BREAKPOINT_FAILED;
@@ -529,12 +471,19 @@ static enum armed_stop run_watched(struct breakpoints *set, struct vcpu_exit *ex
     }
 }
 
+/* Whether an exit had the trace taken away that was in place. */
+static bool left_trace(const struct breakpoints *set, bool was_in_place)
+{
+    return set->traced && was_in_place && !trace_is_in_place(set->vcpu->vm);
+}
+
 /* Until something is to be looked at: a breakpoint *at, or an exit (*at NULL). */
 static enum armed_stop run_armed(struct breakpoints *set, struct breakpoint **at,
                                  struct kvm_regs *regs, struct kvm_sregs *sregs,
                                  struct vcpu_exit *exit, struct err *e)
 {
     enum trace_verdict verdict;
+    bool traced;
 
     *at = NULL;
     do {
@@ -542,15 +491,15 @@ static enum armed_stop run_armed(struct breakpoints *set, struct breakpoint **at
         if (stop != ARMED_EXIT)
             return stop;
         const bool kicked = set->vcpu->kick_passed;
-        if (exit->kind == EXIT_WINDOW && trace_is_in_place(set->vcpu->vm) &&
-            breakpoints_rest(set, e) < 0) /* it is stepped out of */
-            return ARMED_FAILED;
+        traced = trace_is_in_place(set->vcpu->vm);
+        if (exit->kind == EXIT_WINDOW && traced && breakpoints_rest(set, e) < 0)
+            return ARMED_FAILED; /* it is stepped out of */
         verdict = trace_exit(set->vcpu, exit, breakpoint_filter_may_extend(set), regs, sregs, e);
         if (verdict == TRACE_FAILED)
             return ARMED_FAILED;
         if (verdict == TRACE_RUN_ON) {
             breakpoints_keep_kick(set, kicked);
-            if (set->traced && set->vcpu->regs->rip == set->traced->va)
+            if (left_trace(set, traced) && set->vcpu->regs->rip == set->traced->va)
                 breakpoint_filter_pause(set);
         }
     } while (verdict == TRACE_RUN_ON);
@@ -558,8 +507,9 @@ static enum armed_stop run_armed(struct breakpoints *set, struct breakpoint **at
     if (*at)
         breakpoints_keep_kick(set, set->vcpu->kick_passed);
     if (verdict == TRACE_TRUE && set->counted)
-        set->counted->countdown++;                           /* look() counts it again */
-    if (verdict == TRACE_OTHER && *at && *at == set->traced) /* a #GP of the guest's own there */
+        set->counted->countdown++; /* look() counts it again */
+    if (verdict == TRACE_OTHER && *at && *at == set->traced &&
+        left_trace(set, traced)) /* a #GP of the guest's own there */
         breakpoint_filter_pause(set);
     /* What ran outside the trace may have changed kernel code. */
     if (verdict == TRACE_OTHER && *at && (*at)->cpl == 0)
@@ -579,11 +529,13 @@ static bool look_at_entries(struct breakpoints *set)
     return any;
 }
 
+/* One that was in place until now. */
 static bool has_breakpoint(const struct breakpoints *set, const struct kvm_regs *regs,
                            const struct kvm_sregs *sregs)
 {
     for (const struct breakpoint *b = set->first; b; b = b->next)
-        if (breakpoint_is_for(set, b, regs, sregs))
+        if (breakpoint_is_for(set, b, regs, sregs) &&
+            (b->means != &breakpoint_hlt || (b->at && !hlt_must_wait(set, b))))
             return true;
     return false;
 }
@@ -606,7 +558,8 @@ static enum breakpoint_stop let_write(struct breakpoints *set, struct vcpu_exit 
     }
     /* The page may be one of the tables by which the instruction is fetched. */
     vcpu_get_sregs(set->vcpu, &sregs);
-    if (has_breakpoint(set, &regs, &sregs) && !vcpu_event_pending(set->vcpu))
+    if (has_breakpoint(set, &regs, &sregs) && !vcpu_event_pending(set->vcpu) &&
+        !vcpu_nmi_pending(set->vcpu))
         return pass(set, &regs, &sregs, exit, e);
     return watchpoints_let_write(set, exit, e);
 }
@@ -663,11 +616,13 @@ enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *
 
     for (struct breakpoint *b = set->first; b; b = b->next)
         b->hit = false;
+    watchpoints_see(set);
     if (complete_under(set, e) < 0)
         return BREAKPOINT_FAILED;
+    if (watchpoints_changed(set)) /* by an INS */
+        return BREAKPOINT_HIT;
     if (is_stepped(set))
         return run_stepped(set, exit, e);
-    watchpoints_see(set);
     /* What stands on a REP was looked at when that began. */
     stop = set->repeating ? breakpoints_leave(set, exit, e) : BREAKPOINT_NONE;
     while (stop == BREAKPOINT_NONE)

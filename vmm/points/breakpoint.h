@@ -88,7 +88,8 @@ struct breakpoint {
     const struct breakpoint_means *means;
     bool was_register; /* a HLT for now: see make_others_hlts() */
     bool armed;
-    bool found; /* gpa is where va was mapped, with this code */
+    bool found; /* gpa is where va was mapped, under this root and with this code */
+    uint64_t root;
     uint8_t code[BREAKPOINT_SAVED];
     unsigned code_len;
     unsigned slot; /* debug register */
@@ -213,6 +214,9 @@ void breakpoints_keep_kick(struct breakpoints *set, bool kicked);
 /* Whether give_up_ns has come. */
 bool breakpoints_are_late(const struct breakpoints *set);
 
+/* breakpoint_code.c: set b->at to where the breakpoint's code lies now; NULL: that is not known. */
+void breakpoint_find_code(struct breakpoints *set, struct breakpoint *b);
+
 /*
  * breakpoint_leave.c: leave the instruction where the vCPU stands, all of it if it is a REP.
  * BREAKPOINT_NONE: it was executed. BREAKPOINT_HIT: watched memory changed, or a place within the
@@ -233,7 +237,8 @@ bool breakpoints_are_within(struct breakpoints *set);
  * at its place) has counted to 0. */
 bool breakpoint_filter_start(struct breakpoints *set, struct breakpoint *b,
                              const struct kvm_regs *regs, const struct kvm_sregs *sregs);
-/* The trace had to be left at its site: the next pass goes without, or it would come to nothing. */
+/* The trace had to be left, perhaps at its site: the next pass goes without, or it would come to
+ * nothing. */
 void breakpoint_filter_pause(struct breakpoints *set);
 /* Whether the trace in place may take another exit for more code. */
 bool breakpoint_filter_may_extend(const struct breakpoints *set);

@@ -179,8 +179,8 @@ static enum breakpoint_stop step_through(struct breakpoints *set, struct stepper
     return step.kind == STEP_EXIT ? BREAKPOINT_EXIT : BREAKPOINT_NONE;
 }
 
-/* The instruction has raised a #GP of the guest's own. It comes out at the hook now, while no HLT of
- * ours is at its address: later it would be taken for ours. */
+/* The instruction has raised a #GP of the guest's own. It comes out at the hook now, while no HLT
+ * of ours is at its address: later it would be taken for ours. */
 static enum breakpoint_stop run_to_hook(struct breakpoints *set, struct vcpu_exit *exit,
                                         struct err *e)
 {

@@ -381,7 +381,7 @@ static bool stands_at_original(struct trace *t, const struct vcpu *vcpu,
         trace_extend(t, offset, false, &copy, original)) /* it is to go on there */
         return true;
     const struct trace_map *entry = trace_find(t, offset);
-    if (!entry || (entry->offset != offset && !at_repeat(t, rip, offset)))
+    if (!entry || (entry->offset != offset && entry->body != offset && !at_repeat(t, rip, offset)))
         return false;
     *original = entry->original;
     *counted = entry->original == t->site;

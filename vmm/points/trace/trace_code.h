@@ -69,6 +69,7 @@ struct trace_place {
 struct trace_map {
     uint64_t original;
     uint32_t offset;
+    uint32_t body;    /* behind the guards, where the copy itself begins */
     uint8_t borrowed; /* 1 + the kvm_regs index of the register in WORD_BORROW */
 };
 

@@ -553,7 +553,8 @@ static void copy_run(struct trace *t, uint64_t va, struct work *work, unsigned *
         if (writes_memory(&insn))
             guarded = (struct guarded){0, 0};
         const unsigned requests = t->request_count;
-        uint32_t body = t->len;
+        const uint32_t body = t->len;
+        t->map[t->map_count - 1].body = body;
         const enum copied copied = copy_insn(t, &insn, work, &next);
         if (copied == NOT_COPIED) {
             /* Leave in front of it, always. */

@@ -475,7 +475,8 @@ void trace_reset(struct trace *t)
         t->table[(uint16_t)t->looked_up[i]] = 0;
     memset(t->hash, 0, sizeof t->hash);
     t->len = t->map_count = t->place_count = t->request_count = t->looked_up_count = 0;
-    t->page_count = t->quick = t->body = 0;
+    t->page_count = 0;
+    t->quick = t->body = TRACE_CODE_BYTES; /* nowhere */
     t->full = t->site_copied = false;
     restore_rcx_rdx(t); /* offset 0: what the table's empty slots lead to */
     t->miss_at = t->len;
