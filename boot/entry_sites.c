@@ -32,8 +32,8 @@ static bool must_stay(const struct insn *insn)
 
 /*
  * What a function begins with that stays as it is: ENDBR64, where jumps that the CPU tracks end,
- * and ftrace's five bytes (-mfentry), a CALL or a NOP. No function's own code begins with a CALL,
- * as the stack is not aligned for one there. These functions have none from Linux 5.8 on.
+ * and ftrace's five bytes (-mfentry), a CALL or a NOP, which these functions have before Linux 5.8.
+ * Another CALL is as good a place to be behind: an entry is counted once it has returned.
  */
 static size_t stays_at_start(const uint8_t *code, size_t len)
 {

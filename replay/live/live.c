@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/hidden_ports.h"
 #include "recording/doubts.h"
 #include "recording/snapshot_list.h"
 #include "recording/stream_reader.h"
@@ -263,10 +262,7 @@ int live_machine(struct live *l, const struct machine_config *how, struct machin
         return -1;
     recorded_trust_code(l->meta, m);
     recorded_kernel_code(l->meta, &m->kernel_code);
-    /* What the recorder wrote there comes behind the sync point. */
-    if (l->arrived.kind == EXIT_PIO_OUT && l->arrived.at == MODULE_PORT &&
-        m->kernel_code.module_hook && l->arrived.regs[REGISTER_RIP] == m->kernel_code.module_hook)
-        kernel_hook_module(m, &m->cpu->vcpu);
+    kernel_hook_go_on(m, &m->cpu->vcpu, &l->arrived);
     return 0;
 }
 

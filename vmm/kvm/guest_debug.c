@@ -7,13 +7,18 @@
 
 #define BREAKPOINTS 4u /* of a CPU */
 
-bool guest_debug_is_on(int vcpu)
+static struct kvm_debugregs get_registers(int vcpu)
 {
     struct kvm_debugregs debug;
     int rc = ioctl(vcpu, KVM_GET_DEBUGREGS, &debug);
 
     assert(rc == 0);
-    return debug.dr7 & DR7_ENABLED;
+    return debug;
+}
+
+bool guest_debug_is_on(int vcpu)
+{
+    return get_registers(vcpu).dr7 & DR7_ENABLED;
 }
 
 /* Whether this #DB is due to one of the guest's breakpoints. The CPU notes in DR6 which ones would
@@ -48,13 +53,9 @@ static void take_later(int vcpu, struct kvm_run *run, struct kvm_debugregs *debu
 
 bool guest_debug_give_back(int vcpu, struct kvm_run *run)
 {
-    struct kvm_debugregs debug;
-    int rc;
-
     if (!(run->debug.arch.dr6 & DR6_HITS))
         return false;
-    rc = ioctl(vcpu, KVM_GET_DEBUGREGS, &debug);
-    assert(rc == 0);
+    struct kvm_debugregs debug = get_registers(vcpu);
     if (!is_hit(run, &debug))
         return false;
     take_later(vcpu, run, &debug, DR6_HITS);
@@ -63,13 +64,9 @@ bool guest_debug_give_back(int vcpu, struct kvm_run *run)
 
 bool guest_debug_give_back_step(int vcpu, struct kvm_run *run)
 {
-    struct kvm_debugregs debug;
-    int rc;
-
     if (!(run->debug.arch.dr6 & DR6_BS))
         return false;
-    rc = ioctl(vcpu, KVM_GET_DEBUGREGS, &debug);
-    assert(rc == 0);
+    struct kvm_debugregs debug = get_registers(vcpu);
     take_later(vcpu, run, &debug, DR6_BS);
     return true;
 }

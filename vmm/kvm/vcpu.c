@@ -434,6 +434,15 @@ static int run_nothing(struct vcpu *vcpu)
     return rc;
 }
 
+/* What run_nothing() returned, of an instruction that is to be finished by then. */
+static int is_finished(int rc, struct err *e)
+{
+    if (rc < 0 && errno == EINTR)
+        return 0;
+    return err_set(e, STATUS_ERROR, "KVM did not finish an instruction: %s",
+                   rc < 0 ? strerror(errno) : "it ran on");
+}
+
 /* Whether KVM wants the guest's own memory written. */
 static bool writes_memory(const struct vcpu *vcpu)
 {
@@ -448,12 +457,9 @@ int vcpu_complete(struct vcpu *vcpu, struct err *e)
     if (check_state(vcpu, e) < 0)
         return -1;
     int rc = run_nothing(vcpu);
-    if (rc < 0 && errno == EINTR)
-        return 0;
     if (rc == 0 && vcpu->vm->protects && writes_memory(vcpu)) /* of what an INS has read */
         return vcpu_do_write(vcpu, e);
-    return err_set(e, STATUS_ERROR, "KVM did not finish an instruction: %s",
-                   rc < 0 ? strerror(errno) : "it ran on");
+    return is_finished(rc, e);
 }
 
 int vcpu_abandon(struct vcpu *vcpu, struct err *e)
@@ -465,10 +471,7 @@ int vcpu_abandon(struct vcpu *vcpu, struct err *e)
     /* One that reads, changes and writes has two accesses, each of which may come in two pieces. */
     for (unsigned i = 0; i < 8 && rc == 0; i++)
         rc = run_nothing(vcpu);
-    if (rc < 0 && errno == EINTR)
-        return 0;
-    return err_set(e, STATUS_ERROR, "KVM did not finish an instruction: %s",
-                   rc < 0 ? strerror(errno) : "it ran on");
+    return is_finished(rc, e);
 }
 
 int vcpu_do_write(struct vcpu *vcpu, struct err *e)
@@ -486,10 +489,7 @@ int vcpu_do_write(struct vcpu *vcpu, struct err *e)
         guest_memory_mark(&vcpu->vm->memory, to, run->mmio.len);
         rc = run_nothing(vcpu);
     } while (rc == 0 && run->exit_reason == KVM_EXIT_MMIO && run->mmio.is_write);
-    if (rc < 0 && errno == EINTR)
-        return 0;
-    return err_set(e, STATUS_ERROR, "KVM did not finish an instruction: %s",
-                   rc < 0 ? strerror(errno) : "it ran on");
+    return is_finished(rc, e);
 }
 
 void vcpu_kick(struct vcpu *vcpu)

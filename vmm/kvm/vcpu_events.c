@@ -10,14 +10,20 @@ bool vcpu_interruptible(const struct vcpu *vcpu)
     return vcpu->run->ready_for_interrupt_injection && vcpu->run->if_flag;
 }
 
-bool vcpu_is_settled(const struct vcpu *vcpu)
+static struct kvm_vcpu_events get_events(const struct vcpu *vcpu)
 {
     struct kvm_vcpu_events events;
+    int rc = ioctl(vcpu->fd, KVM_GET_VCPU_EVENTS, &events);
 
+    assert(rc == 0);
+    return events;
+}
+
+bool vcpu_is_settled(const struct vcpu *vcpu)
+{
     if (vcpu_interruptible(vcpu))
         return true;
-    int rc = ioctl(vcpu->fd, KVM_GET_VCPU_EVENTS, &events);
-    assert(rc == 0);
+    const struct kvm_vcpu_events events = get_events(vcpu);
     return !vcpu->run->if_flag && !events.interrupt.injected && !events.interrupt.shadow &&
            !events.exception.injected && !events.exception.pending && !events.nmi.injected &&
            !events.nmi.pending;
@@ -66,28 +72,22 @@ void vcpu_set_cr8(struct vcpu *vcpu, uint8_t cr8)
 
 bool vcpu_event_pending(const struct vcpu *vcpu)
 {
-    struct kvm_vcpu_events events;
-    int rc = ioctl(vcpu->fd, KVM_GET_VCPU_EVENTS, &events);
+    const struct kvm_vcpu_events events = get_events(vcpu);
 
-    assert(rc == 0);
     return events.interrupt.injected || events.exception.injected || events.exception.pending;
 }
 
 int vcpu_exception_pending(const struct vcpu *vcpu)
 {
-    struct kvm_vcpu_events events;
-    int rc = ioctl(vcpu->fd, KVM_GET_VCPU_EVENTS, &events);
+    const struct kvm_vcpu_events events = get_events(vcpu);
 
-    assert(rc == 0);
     return events.exception.injected || events.exception.pending ? events.exception.nr : -1;
 }
 
 bool vcpu_nmi_pending(const struct vcpu *vcpu)
 {
-    struct kvm_vcpu_events events;
-    int rc = ioctl(vcpu->fd, KVM_GET_VCPU_EVENTS, &events);
+    const struct kvm_vcpu_events events = get_events(vcpu);
 
-    assert(rc == 0);
     return events.nmi.injected || (events.nmi.pending && !events.nmi.masked);
 }
 

@@ -11,7 +11,8 @@ bool kernel_hook_exit(const struct machine *m, const struct vcpu *vcpu,
                       const struct vcpu_exit *exit);
 /* Do what it is for: it writes to the guest's memory, like a device. */
 void kernel_hook_serve(struct machine *m, struct vcpu *vcpu, const struct vcpu_exit *exit);
-/* The same of the exit where a module has been put together, where the vCPU stands. */
-void kernel_hook_module(struct machine *m, struct vcpu *vcpu);
+/* The same of a machine that goes on from a sync point, behind which all that comes is still to be
+ * done: of a module that has been put together. (Nobody goes on from a kexec.) */
+void kernel_hook_go_on(struct machine *m, struct vcpu *vcpu, const struct sync_point *from);
 
 #endif

@@ -5,8 +5,8 @@
 #include <xxhash.h>
 
 #include "mmu/walk.h"
-#include "vmm/points/breakpoint.h"
 #include "vmm/kvm/guest_debug.h"
+#include "vmm/points/breakpoint.h"
 #include "vmm/points/stepper.h"
 #include "vmm/points/trace/trace.h"
 #include "vmm/points/watchpoint.h"

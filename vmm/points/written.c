@@ -237,11 +237,11 @@ uint8_t *written_checks(struct vm *vm)
 void written_forget(struct vm *vm, uint64_t now)
 {
     struct written *w = vm->written;
-    const bool is_time = w && now >= w->forget_ns;
     unsigned count;
 
     if (!w || now < w->crowd_ns)
         return;
+    const bool is_time = now >= w->forget_ns;
     if (is_time)
         w->forget_ns = now + FORGET_NS;
     const uint64_t began = host_now_ns();
