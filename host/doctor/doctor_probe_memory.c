@@ -28,7 +28,7 @@ static bool log_dirty_pages(const struct micro_guest *g, struct probe_outcome *o
     const struct kvm_userspace_memory_region region = {
         .flags = KVM_MEM_LOG_DIRTY_PAGES,
         .memory_size = g->vm.memory.low_size,
-        .userspace_addr = (uintptr_t)g->vm.memory.host,
+        .userspace_addr = (uintptr_t)g->vm.mapping,
     };
 
     if (ioctl(g->vm.fd, KVM_SET_USER_MEMORY_REGION, &region) == 0)
@@ -188,7 +188,8 @@ static void userfaultfd_probe(bool minor, struct probe_outcome *o)
                          : micro_guest_start(&g, PROGRAM(micro_read_write), 0, o);
     if (!started)
         return;
-    uint8_t *page = guest_memory_at(&g.vm.memory, MICRO_DATA, PAGE_BYTES);
+    /* In KVM's mapping: its faults are those of the guest's accesses. */
+    uint8_t *page = g.vm.mapping + MICRO_DATA;
     struct fault_server s = {.page = (uintptr_t)page, .minor = minor};
     /* A minor fault is one on a page that exists and is not mapped. */
     if (minor ? pwrite(g.vm.memory.fd, &value, sizeof value, MICRO_DATA) != (ssize_t)sizeof value

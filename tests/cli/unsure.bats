@@ -11,6 +11,16 @@ but_for_the_cpu() {
     [[ $(but_for_the_cpu) != *unsure* ]]
 }
 
+# What a QEMU's CPU may lack; all else of it is KVM's and the kernel's, and is there.
+MAY_LACK="debug register at|int3 at|RDTSC at CPL0|FNSTENV's|SETcc to|CMPXCHG16B with|a write that a guest's DR7|branch counter"
+
+@test "doctor finds what there is in the emulated host" {
+    run bounded 120 "$DITTO" --host emulated doctor
+    echo "$output"
+    [ "$(grep -cE '  ok  ' <<<"$output")" -ge 20 ]
+    [ -z "$(grep -E '  (missing|broken)  ' <<<"$output" | grep -vE "^($MAY_LACK)")" ]
+}
+
 # With Debian's QEMU and with the one of `make khost-qemu`: doctor knows which it is.
 @test "a CPU that executes programs wrongly" {
     run bounded 120 "$DITTO" --host emulated doctor
