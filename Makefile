@@ -73,5 +73,9 @@ khost:
 khost-qemu:
 	@sh guest-tools/khost-qemu/build.sh $(B)/khost
 
-.PHONY: all khost khost-qemu
+# The emulated Intel host: a stock kvm_intel on Bochs. For tests; guest-tools/khost-vmx/run.sh runs a command there.
+khost-vmx: khost
+	@sh guest-tools/khost-vmx/build.sh $(B)/khost
+
+.PHONY: all khost khost-qemu khost-vmx
 .SECONDARY:

@@ -18,6 +18,8 @@ debian='debootstrap e2fsprogs fdisk dosfstools mtools xfsprogs btrfs-progs lvm2'
 # Build a QEMU without a fault of Debian 12's ('make khost-qemu').
 qemu='dpkg-dev patch pkg-config meson ninja-build libglib2.0-dev libpixman-1-dev libattr1-dev libcap-ng-dev
     libslirp-dev libfdt-dev zlib1g-dev'
+# Build Bochs for the emulated Intel host ('make khost-vmx'), and start it.
+vmx='g++ make patch xz-utils zstd busybox-static cpio bochsbios vgabios'
 # Make the scripts for gdb of a Debian kernel's source (guest-tools/gdb/debian-kernel.sh).
 symbols='dpkg make gcc libc6-dev flex bison bc libelf-dev libssl-dev python3 xz-utils'
 # Tools for those who change dittovm: formatting and shell checks.
@@ -26,7 +28,7 @@ develop='clang-format shellcheck'
 usage() {
     cat <<EOT
 usage: install-deps.sh [--check | --list] [GROUP...]
-  GROUP    build, run, image, test, debian, qemu, symbols, develop, or
+  GROUP    build, run, image, test, debian, qemu, vmx, symbols, develop, or
            demo (build run image) or check (demo test debian develop); default: demo
   --check  print the missing packages, install nothing; exit 1 when one is missing
   --list   print every group's packages
@@ -42,6 +44,7 @@ group_packages() {
     test) echo $test ;;
     debian) echo $debian ;;
     qemu) echo $qemu ;;
+    vmx) echo $vmx ;;
     symbols) echo $symbols ;;
     develop) echo $develop ;;
     demo) echo $build $run $image ;;
@@ -76,7 +79,7 @@ for arg; do
 done
 
 if [ $mode = list ]; then
-    for group in ${groups:-build run image test debian qemu symbols develop}; do
+    for group in ${groups:-build run image test debian qemu vmx symbols develop}; do
         packages=$(group_packages "$group") || exit 2
         printf '%-8s %s\n' "$group:" "$packages"
     done

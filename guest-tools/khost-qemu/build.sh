@@ -21,21 +21,6 @@ fail() {
     exit 1
 }
 
-# fetch: the source package, into $work. Apt is given lists of its own, as most machines have none of source
-# packages; it compares the package with what Debian has signed.
-fetch() {
-    rm -rf "$work"
-    mkdir -p "$work/lists/partial"
-    echo 'deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]' \
-        'http://deb.debian.org/debian bookworm main' >"$work/sources.list"
-    for step in 'update' '--download-only source qemu'; do
-        # shellcheck disable=SC2086 # its words
-        (cd "$work" && apt-get -qq -o Dir::Etc::SourceList="$work/sources.list" \
-            -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$work/lists" $step) \
-            >"$work/log" 2>&1 || fail "cannot download QEMU's source (see $work/log)"
-    done
-}
-
 build() {
     cd "$work"
     dpkg-source --no-check -x qemu_*.dsc source >log 2>&1 || fail "cannot unpack it (see $work/log)"
@@ -54,7 +39,7 @@ if [ -x "$qemu" ] && [ -z "$(find "$here" -type f -newer "$qemu")" ]; then
     exit 0
 fi
 echo "khost-qemu: building QEMU, which takes some minutes" >&2
-fetch
+"$here/../source-package.sh" bookworm qemu "$work" || fail "cannot download QEMU's source (see $work/log)"
 (build)
 install -m 755 "$work/source/build/qemu-system-x86_64" "$qemu"
 rm -rf "$work"
