@@ -30,8 +30,8 @@ for suite; do
     step) in_vmx "$TOOLS/step_oracle" 1000 ;;
     breakpoints) in_vmx "$TOOLS/breakpoints" ;;
     oracle) in_vmx bash "$tree/tests/oracle.sh" ;;
-    guests) in_vmx env OF=file bash "$tree/tests/guests/run.sh" ;;
-    guests/*) in_vmx bash "$tree/tests/guests/run.sh" "${suite#guests/}" ;;
+    guests) in_vmx env OF=file PATIENCE=10 bash "$tree/tests/guests/run.sh" ;;
+    guests/*) in_vmx env PATIENCE=10 bash "$tree/tests/guests/run.sh" "${suite#guests/}" ;;
     *)
         echo "vmx.sh: there is no suite '$suite'" >&2
         exit 2

@@ -1,6 +1,7 @@
 #!/bin/bash
 # run.sh [GUEST...]: records and replays the guests of list.cfg, or those named; with OF=SETTING (file, script, asan)
-# those that have it, with PART=K/N each N-th of them from the K-th on. Writes TAP. All of them run in one emulated host, where one is needed.
+# those that have it, with PART=K/N each N-th of them from the K-th on; with PATIENCE=N each may take N times as long.
+# Writes TAP. All of them run in one emulated host, where one is needed.
 set -u
 tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$tree/tests/lib/common.sh"
@@ -42,7 +43,7 @@ check() {
     error=$(setting "$name" error '')
     expect=$(setting "$name" expect '.*')
     forced=$(setting "$name" forced 0)
-    seconds=$(setting "$name" timeout 300)
+    seconds=$(($(setting "$name" timeout 300) * ${PATIENCE:-1}))
     clocks=$(setting "$name" clocks '')
     read -ra what <<<"$(setting "$name" args '')"
     : >keys
@@ -94,7 +95,7 @@ for name; do
     [ -n "${LONG:-}" ] || [ -z "$(setting "$name" long '')" ] || skip='takes minutes: make check-all'
     needs=$(setting "$name" needs '')
     if [ -n "$needs" ]; then
-        [ -n "${can:-}" ] || can=$(bounded 120 "$DITTO" --host emulated doctor 2>/dev/null)
+        [ -n "${can:-}" ] || can=$(bounded 120 "$BUILD/tools/in_host" "$DITTO" --host native doctor 2>/dev/null)
         grep -q "^$needs  *ok" <<<"$can" || skip="doctor says that this CPU lacks it: $needs"
     fi
     if [ $named = 0 ] && [ -n "$skip" ]; then
