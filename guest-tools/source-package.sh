@@ -1,7 +1,8 @@
 #!/bin/sh
 # source-package.sh SUITE PACKAGE DIR [OPTION]: fetches the files of one of Debian's source packages into DIR, which
-# is made anew; an option is one of `apt-get source`, as --tar-only. Apt is given lists of its own, as most machines have none of source packages; it compares the files with
-# what Debian has signed. What it says is in DIR/log. Needs: apt-get, Debian's keys.
+# is made anew; an option is one of `apt-get source`, as --tar-only. Apt is given lists of its own, as most machines
+# have none of source packages; it compares the files with what Debian has signed. What it says is in DIR/log.
+# Needs: apt-get, Debian's keys.
 set -eu
 suite=$1 package=$2 option=${4:-}
 rm -rf "$3"
