@@ -26,6 +26,8 @@ extern const struct probe doctor_guest_probes[], doctor_debug_probes[], doctor_l
 void probe_real_guest(struct probe_outcome *o);
 /* A SETcc keeps its flags where its store faults by nested paging. */
 void probe_setcc(struct probe_outcome *o);
+/* An RCL of memory keeps them. */
+void probe_rcl(struct probe_outcome *o);
 /* The flags behind a CMPXCHG16B are right for whoever looks at them before the next that sets any.
  */
 void probe_cmpxchg(struct probe_outcome *o);

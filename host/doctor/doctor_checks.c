@@ -26,6 +26,10 @@ static const char *look_for_doubt(void)
         if (o.result != PROBE_OK)
             return "this emulated CPU loses the flags of a SETcc whose store faults, which "
                    "programs do not expect; 'make khost-qemu' builds a QEMU that keeps them";
+        isolated_run(probe_rcl, QUICK_LIMIT_MS, &o);
+        if (o.result != PROBE_OK)
+            return "this emulated CPU loses the flags of an RCL or RCR that faults; 'make "
+                   "khost-qemu' builds a QEMU that keeps them";
         isolated_run(probe_cmpxchg, QUICK_LIMIT_MS, &o);
         if (o.result != PROBE_OK)
             return "this emulated CPU loses the flags behind a CMPXCHG16B, where a breakpoint may "

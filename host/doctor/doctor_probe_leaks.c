@@ -47,6 +47,17 @@ GUEST_CODE(micro_setl, "mov $0x800000, %edi\n"
                        "setl (%rdi)\n"
                        "movzbl (%rdi), %eax\n" GUEST_DONE);
 
+/* 2 - 5 carries nothing as an addition: the 0 comes back as it is. */
+GUEST_CODE(micro_rcl, "mov $0x800000, %edi\n"
+                      "mov $2, %eax\n"
+                      "mov $-5, %ebx\n"
+                      "and $0, %ecx\n"
+                      "mov micro_rcl(%rip), %edx\n"
+                      "add %ebx, %eax\n"
+                      "rclb (%rdi)\n"
+                      "movzbl (%rdi), %eax\n"
+                      "xor $1, %eax\n" GUEST_DONE);
+
 /* In QEMU the flags behind SAHF are a word of their own; SUB puts an operand there. The page is
  * there by then: an exit would put things right. */
 GUEST_CODE(micro_cmpxchg, "mov $0x800000, %edi\n"
@@ -218,16 +229,27 @@ void probe_x87_pointers(struct probe_outcome *o)
 /* The fault is nested paging's, which a guest cannot see, so it depends on the host where it is.
  * QEMU (seen: 7.2, 11.1) calculates all flags for some conditions, and then has lost what it needs
  * to begin the instruction once more. */
-void probe_setcc(struct probe_outcome *o)
+static void probe_flags(struct probe_outcome *o, const uint8_t *code, size_t length)
 {
     struct micro_guest g;
 
-    if (!micro_guest_start(&g, PROGRAM(micro_setl), 3, o) || !micro_guest_finish(&g, o))
+    if (!micro_guest_start(&g, code, length, 3, o) || !micro_guest_finish(&g, o))
         return;
     if (g.vcpu.regs->rax == 1)
         probe_says(o, PROBE_OK, "keeps the flags");
     else
         probe_says(o, PROBE_MISSING, "loses the flags: this CPU is emulated wrongly");
+}
+
+void probe_setcc(struct probe_outcome *o)
+{
+    probe_flags(o, PROGRAM(micro_setl));
+}
+
+/* The same with all flags (QEMU 7.2). */
+void probe_rcl(struct probe_outcome *o)
+{
+    probe_flags(o, PROGRAM(micro_rcl));
 }
 
 /* QEMU (seen: 7.2) takes the flags that CMPXCHG16B does not set from an operation long before. */
@@ -283,6 +305,9 @@ const struct probe doctor_leak_probes[] = {
     {"FNSTENV's pointers", probe_x87_pointers, false,
      "a guest that uses it (FNSTENV, FNSAVE) diverges in replay"},
     {"SETcc to a page that is not there", probe_setcc, false,
+     "programs may go wrong, and then diverge in replay; 'make khost-qemu' builds a QEMU without "
+     "it"},
+    {"RCL of a page that is not there", probe_rcl, false,
      "programs may go wrong, and then diverge in replay; 'make khost-qemu' builds a QEMU without "
      "it"},
     {"CMPXCHG16B with an exit behind it", probe_cmpxchg, false,
