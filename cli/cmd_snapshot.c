@@ -102,25 +102,27 @@ static int go_there(struct following *f, struct player *p, uint64_t at,
         divergence_report(p, stderr);
         return STATUS_DIVERGED;
     }
-    if (!p->at_sync || p->ordinal != at)
+    if (!p->at_sync || p->ordinal < at)
         return err_set(e, STATUS_ERROR, "stopped behind sync point %llu, before %llu",
                        (unsigned long long)p->ordinal, (unsigned long long)at);
     return 0;
 }
 
-/* At o->at; or there, and at every so many sync points behind it. */
+/* At o->at; or there, and at every so many sync points behind it. In the middle of an instruction:
+ * behind that. */
 static int take_all(struct snapshot_adder *a, struct player *p, const struct snapshot_options *o,
                     struct err *e)
 {
     struct following f = {0};
-    struct snapshot_entry made;
+    struct snapshot_entry made = {0};
     int rc = following_begin(&f, p, o, e);
 
     for (uint64_t at = o->at; rc == 0 && at <= o->last; at += o->every) {
         rc = go_there(&f, p, at, o, e);
-        if (rc == 0)
+        const bool is_made = p->ordinal == made.ordinal; /* for one before it */
+        if (rc == 0 && !is_made)
             rc = following_take(&f, p, a, o, &made, e);
-        if (rc == 0)
+        if (rc == 0 && !is_made)
             say(&made, o);
         if (!o->every || o->last - at < o->every)
             break;

@@ -87,7 +87,7 @@ int following_play(struct following *f, struct player *p, uint64_t at,
     const bool progress = !o->quiet && isatty(STDERR_FILENO);
     int rc = 0;
 
-    if (p->at_sync && p->ordinal == at)
+    if (p->at_sync && p->ordinal >= at)
         return 0;
     if (f->shadow) {
         f->shadow->hold = at;

@@ -368,6 +368,7 @@ int recorder_digest(struct recorder *r, struct vm *vm, struct err *e)
 
 /* ---- snapshots ---- */
 
+/* 0: not here, in the middle of an instruction. */
 static int take_mark(const struct recorder *r, struct vm *vm, struct player_mark *mark,
                      const struct recorder_state *state, struct err *e)
 {
@@ -392,8 +393,10 @@ static int take_mark(const struct recorder *r, struct vm *vm, struct player_mark
         if (vcpu_complete(vcpu, e) < 0 || vcpu_state_get(vcpu, &cpu->state, e) < 0 ||
             vcpu_pending_get(vcpu, &cpu->pending, e) < 0)
             return -1;
+        if (vcpu_is_halfway(vcpu))
+            return 0;
     }
-    return 0;
+    return 1;
 }
 
 int recorder_snapshot(struct recorder *r, struct vm *vm, const struct recorder_state *state,
@@ -406,7 +409,10 @@ int recorder_snapshot(struct recorder *r, struct vm *vm, const struct recorder_s
         r->stats.snapshots == SNAPSHOTS_MAX)
         return 0;
     snprintf(s->name, sizeof s->name, "%" PRIu64, r->stats.snapshots + 1);
-    if (take_mark(r, vm, &s->mark, state, e) < 0 || page_map_take(r->pages, &r->copies, e) < 0)
+    const int taken = take_mark(r, vm, &s->mark, state, e);
+    if (taken <= 0)
+        return taken;
+    if (page_map_take(r->pages, &r->copies, e) < 0)
         return -1;
     if (r->disk && state->devices) {
         live_state_begin(&s->live, state->devices, &none);

@@ -225,6 +225,8 @@ static int schedule(struct player *p, unsigned index, struct err *e)
         return player_bad(p, e, "a CPU runs that there is not");
     if (vcpu_complete(&p->cpu->vcpu, e) < 0)
         return -1;
+    if (vcpu_is_halfway(&p->cpu->vcpu))
+        return player_bad(p, e, "a CPU's turn ends in the middle of an instruction");
     player_set_cpu(p, index);
     vcpu_flush_tlb(&p->cpu->vcpu);
     clock_sync(&p->cpu->clock);
@@ -521,6 +523,18 @@ static int run_to_next_sync(struct player *p, struct err *e)
     return p->status == PLAYER_RUNNING ? player_take_exit(p, &exit, e) : 0;
 }
 
+/* Whether the run is to end here: not in the middle of an instruction, where nobody could come back
+ * to. */
+static int is_to_stop(struct player *p, uint64_t until, struct err *e)
+{
+    const bool wanted = (p->pause && *p->pause) || (p->at_sync && p->ordinal >= until);
+
+    if (!wanted || !p->at_sync)
+        return wanted;
+    const int halfway = player_is_halfway(p, e);
+    return halfway < 0 ? -1 : !halfway;
+}
+
 int player_run(struct player *p, uint64_t until, struct err *e)
 {
     player_settle(p);
@@ -529,11 +543,10 @@ int player_run(struct player *p, uint64_t until, struct err *e)
     if (p->parallel)
         return player_crew_run(p, until, e);
     while (p->status == PLAYER_RUNNING) {
-        if (p->pause && *p->pause) {
-            p->status = PLAYER_STOPPED;
-            break;
-        }
-        if (p->at_sync && p->ordinal >= until) {
+        const int stop = is_to_stop(p, until, e);
+        if (stop < 0)
+            return -1;
+        if (stop) {
             p->status = PLAYER_STOPPED;
             break;
         }

@@ -167,6 +167,11 @@ int player_leave_sync(struct player *p, struct err *e);
 
 /* Complete the instruction that exited last. */
 int player_finish_exit(struct player *p, struct err *e);
+/* The same before memory and state become others: vcpu_abandon(). */
+int player_abandon_exit(struct player *p, struct err *e);
+/* After completing it: 1 where the instruction has another access to make (vcpu_is_halfway()). Runs
+ * and steps do not stop there. -1 on error. */
+int player_is_halfway(struct player *p, struct err *e);
 /* Take down the state but for memory (recording/snapshot.h), and bring it back. */
 int player_mark(struct player *p, struct player_mark *mark, struct err *e);
 int player_restore(struct player *p, const struct player_mark *mark, struct err *e);

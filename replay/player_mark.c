@@ -7,6 +7,17 @@ int player_finish_exit(struct player *p, struct err *e)
     return vcpu_complete(&p->cpu->vcpu, e);
 }
 
+int player_abandon_exit(struct player *p, struct err *e)
+{
+    player_settle(p);
+    return vcpu_abandon(&p->cpu->vcpu, e);
+}
+
+int player_is_halfway(struct player *p, struct err *e)
+{
+    return player_finish_exit(p, e) < 0 ? -1 : vcpu_is_halfway(&p->cpu->vcpu);
+}
+
 static int mark_cpu(struct player_cpu *cpu, struct cpu_mark *mark, struct err *e)
 {
     struct vcpu *vcpu = &cpu->vcpu;
@@ -43,9 +54,13 @@ int player_mark(struct player *p, struct player_mark *mark, struct err *e)
     };
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
         mark->at[kind] = stream_tell(p->stream[kind]);
-    for (unsigned i = 0; i < p->cpu_count; i++)
+    for (unsigned i = 0; i < p->cpu_count; i++) {
         if (mark_cpu(&p->cpus[i], &mark->cpus[i], e) < 0)
             return -1;
+        if (vcpu_is_halfway(&p->cpus[i].vcpu))
+            return err_set(e, STATUS_ERROR, "sync point %llu is in the middle of an instruction",
+                           (unsigned long long)p->ordinal);
+    }
     return 0;
 }
 
@@ -55,7 +70,7 @@ static int restore_cpu(struct player_cpu *cpu, const struct cpu_mark *mark, stru
 
     vcpu_want_window(vcpu, mark->window);
     /* An instruction that is half done would be finished in the state that is set now. */
-    if (vcpu_complete(vcpu, e) < 0 || vcpu_state_set(vcpu, &mark->state, e) < 0)
+    if (vcpu_abandon(vcpu, e) < 0 || vcpu_state_set(vcpu, &mark->state, e) < 0)
         return -1;
     vcpu_flush_tlb(vcpu); /* its page tables are others, though CR3 may be the same */
     if (vcpu_pending_set(vcpu, &mark->pending, e) < 0)

@@ -89,14 +89,18 @@ static int conclude(struct player *p, const struct step *step, struct vcpu_exit 
     if (p->status != PLAYER_RUNNING)
         return 0;
     *again = exit->kind == EXIT_WINDOW && vcpu->regs->rip == rip;
-    return vcpu_complete(vcpu, e);
+    if (vcpu_complete(vcpu, e) < 0)
+        return -1;
+    *again |= vcpu_is_halfway(vcpu);
+    return 0;
 }
 
 /* Iterations of a REP in software, where no forced point can be among them. */
 static uint64_t repeat(struct player *p, uint64_t most)
 {
-    if (most < 2 || (p->has_next && p->next.kind == EVENT_FORCED &&
-                     p->next.landmark.regs[REGISTER_RIP] == p->cpu->vcpu.regs->rip))
+    if (most < 2 || vcpu_is_halfway(&p->cpu->vcpu) ||
+        (p->has_next && p->next.kind == EVENT_FORCED &&
+         p->next.landmark.regs[REGISTER_RIP] == p->cpu->vcpu.regs->rip))
         return 0;
     return breakpoints_repeat(&p->stops, &p->cpu->stepper, most);
 }

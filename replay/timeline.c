@@ -243,7 +243,7 @@ struct checkpoint *timeline_mark(struct timeline *t, uint64_t steps, struct err 
 static int bring(struct timeline *t, struct checkpoint *c, struct err *e)
 {
     /* An instruction that is half done writes its result before memory is restored. */
-    if (player_finish_exit(t->player, e) < 0 ||
+    if (player_abandon_exit(t->player, e) < 0 ||
         page_history_restore(&t->history, &c->moment, e) < 0 ||
         player_restore(t->player, &c->mark, e) < 0)
         return -1;

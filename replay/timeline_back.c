@@ -36,11 +36,10 @@ static enum timeline_stop stand(struct timeline *t, struct checkpoint *c, uint64
     return stop;
 }
 
-/* Have a checkpoint in the same interval between sync points as `to`, before it. */
-static enum timeline_stop come_to_interval(struct timeline *t, struct checkpoint *to, struct err *e)
+/* Have a checkpoint before `to`, at this sync point or the next one where one can stand. */
+static enum timeline_stop come_to_sync(struct timeline *t, struct checkpoint *to, uint64_t ordinal,
+                                       struct err *e)
 {
-    const uint64_t ordinal = sync_before(to);
-
     if (timeline_bring_in(t, ordinal, e) < 0)
         return TIMELINE_FAILED;
     struct checkpoint *from = before(to);
@@ -51,6 +50,19 @@ static enum timeline_stop come_to_interval(struct timeline *t, struct checkpoint
     enum timeline_stop stop = timeline_run(t, ordinal, e);
     if (stop == TIMELINE_THERE && t->steps && !timeline_mark(t, STEPS_UNKNOWN, e))
         return TIMELINE_FAILED;
+    return stop;
+}
+
+/* Have a checkpoint in the same interval between sync points as `to`, before it; where the sync
+ * point is in the middle of an instruction, before that. */
+static enum timeline_stop come_to_interval(struct timeline *t, struct checkpoint *to, struct err *e)
+{
+    uint64_t ordinal = sync_before(to);
+    enum timeline_stop stop;
+
+    do
+        stop = come_to_sync(t, to, ordinal, e);
+    while (stop == TIMELINE_THERE && t->here == to && ordinal--);
     return stop;
 }
 

@@ -349,15 +349,18 @@ enum timeline_stop timeline_steps(struct timeline *t, uint64_t n, struct err *e)
  */
 static enum timeline_stop stay_at_sync(struct timeline *t, enum timeline_stop stop, struct err *e)
 {
-    const uint64_t last = t->player->ordinal;
-    enum timeline_stop way = TIMELINE_THERE;
+    uint64_t last = t->player->ordinal;
     struct timeline_stops stops;
+    enum timeline_stop way;
 
-    t->steps = STEPS_UNKNOWN; /* a step at the last sync point itself has read what is behind it */
-    if (timeline_restore(t, t->here, e) < 0 || timeline_detach(t, &stops, e) < 0)
+    if (timeline_detach(t, &stops, e) < 0)
         return TIMELINE_FAILED;
-    if (t->here->mark.ordinal < last)
-        way = timeline_run(t, last, e);
+    do { /* again where the recording ends in the middle of an instruction */
+        t->steps = STEPS_UNKNOWN; /* a step at the last sync point has read what is behind it */
+        way = timeline_restore(t, t->here, e) < 0 ? TIMELINE_FAILED : TIMELINE_THERE;
+        if (way == TIMELINE_THERE && t->here->mark.ordinal < last)
+            way = timeline_run(t, last, e);
+    } while (way == TIMELINE_END && last--);
     timeline_attach(t, &stops);
     if (way == TIMELINE_INTERRUPTED) { /* once more */
         t->interrupted = false;

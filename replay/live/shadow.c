@@ -177,7 +177,11 @@ static int follow_access(struct player_follower *f, const struct vcpu_exit *exit
         tell_ticks(s, exit);
         return 0;
     }
-    if (s->player->ordinal != s->hold)
+    /* The one that was held is in the middle of an instruction: no place for a snapshot. */
+    const bool holds = s->hold && s->player->ordinal >= s->hold;
+    if (shadow_go_on(s, e) < 0)
+        return -1;
+    if (!holds)
         return serve(s, exit);
     s->held = *exit;
     s->held.data = s->held_data;
@@ -199,7 +203,8 @@ static int follow_event(struct player_follower *f, const struct event *event, st
     struct shadow *s = shadow_of(f);
     struct irqchip *chip = &s->pc.irqchip;
 
-    s->e = e;
+    if (shadow_go_on(s, e) < 0)
+        return -1;
     switch (event->kind) {
     case EVENT_TIME: /* of no access: the devices were polled */
         pc_poll(&s->pc, event->time_ns);

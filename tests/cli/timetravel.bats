@@ -250,6 +250,34 @@ END
     [ "$(sed -n 's/^\$[0-9]* = //p' <<<"$output" | tr '\n' ' ')" = "$expected" ]
 }
 
+# Each instruction of `chain` that goes out makes several accesses, which are sync points of their own.
+@test "nobody stands in the middle of an instruction: seek, stepi, reverse-stepi, snapshot" {
+    local at i there back forth=() ago=() place='s/^\$[0-9]* = \(0x.*\)/\1/p; s/^sync point \([0-9]*\).*/\1/p'
+    for i in $(seq 40); do
+        forth+=(stepi 'p/x $pc' 'monitor when')
+        ago+=('p/x $pc' 'monitor when' reverse-stepi)
+    done
+    ditto_to 60 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/mmio-chains.elf" --append rounds=2
+    symbols=$BUILD/guests/mmio-chains.elf
+    serve c.ditto
+    debug 'break *(long)&chain' continue "${forth[@]}" 'echo BACK\n' "${ago[@]}" kill
+    [ "$status" = 0 ]
+    wait "$server"
+    there=$(sed '/^BACK/,$d' <<<"$output" | sed -n "$place" | paste -sd ' \n')
+    back=$(sed '1,/^BACK/d' <<<"$output" | sed -n "$place" | paste -sd ' \n')
+    [ "$(wc -l <<<"$there")" = 40 ]
+    [ "$there" = "$(tac <<<"$back")" ]
+    at=$("$DITTO" dump c.ditto | awk '/mmio read/ && !n { n = $1 } END { print n }')
+    serve c.ditto
+    debug "monitor seek $at" 'monitor when' 'maintenance flush register-cache' 'p (long)&chain_adds == (long)$pc' kill
+    [[ $output == *"sync point $((at + 1)),"*'= 1'* ]]
+    wait "$server"
+    ditto 0 snapshot --at "$at" --every 1 c.ditto
+    [ "$(grep -c "snapshot .* at sync point $((at + 1)):" <<<"$output")" = 1 ]
+    ditto 0 verify c.ditto@1
+    ditto 0 verify c.ditto@7
+}
+
 @test "what if it looped for ever: gdb interrupts it, and reverse-continue undoes it" {
     ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf"
     symbols=$BUILD/guests/corrupt.elf

@@ -19,6 +19,10 @@
 #define APIC_BASE_ENABLED 0xfee00800ull
 #define APIC_BASE_BSP     (1ull << 8)
 
+/* Exits of one instruction: KVM does up to 1024 iterations of a REP at once, with two accesses
+ * each, which may come in two pieces. */
+#define ACCESSES_MAX 4096u
+
 /* The APIC itself is ours (devices/lapic.h), but KVM shows it in CPUID only if it knows that it is
  * enabled. */
 static int enable_apic(struct vcpu *vcpu, struct err *e)
@@ -381,6 +385,13 @@ static int check_state(const struct vcpu *vcpu, struct err *e)
                : 0;
 }
 
+/* Instead of enter_guest(), where the next exit is in kvm_run already. */
+static int no_guest(struct vcpu_exit *fault)
+{
+    *fault = (struct vcpu_exit){.kind = 0};
+    return 0;
+}
+
 int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
 {
     struct kvm_run *run = vcpu->run;
@@ -389,7 +400,8 @@ int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
     *exit = (struct vcpu_exit){.kind = EXIT_FAILED};
     if (check_state(vcpu, e) < 0)
         return -1;
-    int rc = enter_guest(vcpu, &fault);
+    int rc = vcpu->halfway ? no_guest(&fault) : enter_guest(vcpu, &fault);
+    vcpu->halfway = false;
 
     /* A kick that comes in the last moment of a step is for the step after it. */
     vcpu->kick_passed = false;
@@ -434,11 +446,16 @@ static int run_nothing(struct vcpu *vcpu)
     return rc;
 }
 
-/* What run_nothing() returned, of an instruction that is to be finished by then. */
-static int is_finished(int rc, struct err *e)
+/* What run_nothing() returned, of an instruction that is to be finished by then, or has come to its
+ * next access. */
+static int note_finished(struct vcpu *vcpu, int rc, struct err *e)
 {
     if (rc < 0 && errno == EINTR)
         return 0;
+    if (rc == 0 && vcpu->run->exit_reason == KVM_EXIT_MMIO) {
+        vcpu->halfway = true;
+        return 0;
+    }
     return err_set(e, STATUS_ERROR, "KVM did not finish an instruction: %s",
                    rc < 0 ? strerror(errno) : "it ran on");
 }
@@ -456,10 +473,17 @@ int vcpu_complete(struct vcpu *vcpu, struct err *e)
 {
     if (check_state(vcpu, e) < 0)
         return -1;
+    if (vcpu->halfway)
+        return 0;
     int rc = run_nothing(vcpu);
     if (rc == 0 && vcpu->vm->protects && writes_memory(vcpu)) /* of what an INS has read */
         return vcpu_do_write(vcpu, e);
-    return is_finished(rc, e);
+    return note_finished(vcpu, rc, e);
+}
+
+bool vcpu_is_halfway(const struct vcpu *vcpu)
+{
+    return vcpu->halfway;
 }
 
 int vcpu_abandon(struct vcpu *vcpu, struct err *e)
@@ -468,10 +492,11 @@ int vcpu_abandon(struct vcpu *vcpu, struct err *e)
 
     if (rc < 0)
         return -1;
-    /* One that reads, changes and writes has two accesses, each of which may come in two pieces. */
-    for (unsigned i = 0; i < 8 && rc == 0; i++)
+    for (unsigned i = 0; i < ACCESSES_MAX && rc == 0; i++)
         rc = run_nothing(vcpu);
-    return is_finished(rc, e);
+    vcpu->halfway = false;
+    return rc == 0 ? err_set(e, STATUS_ERROR, "KVM does not finish an instruction")
+                   : note_finished(vcpu, rc, e);
 }
 
 int vcpu_do_write(struct vcpu *vcpu, struct err *e)
@@ -488,8 +513,8 @@ int vcpu_do_write(struct vcpu *vcpu, struct err *e)
         memcpy(to, run->mmio.data, run->mmio.len);
         guest_memory_mark(&vcpu->vm->memory, to, run->mmio.len);
         rc = run_nothing(vcpu);
-    } while (rc == 0 && run->exit_reason == KVM_EXIT_MMIO && run->mmio.is_write);
-    return is_finished(rc, e);
+    } while (rc == 0 && writes_memory(vcpu));
+    return note_finished(vcpu, rc, e);
 }
 
 void vcpu_kick(struct vcpu *vcpu)

@@ -36,6 +36,7 @@ struct vcpu {
     atomic_bool kicked;           /* since vcpu_run() returned last */
     bool refused;                 /* see vcpu_set_sregs() */
     bool kick_passed;             /* one came with the exit that it returned, and is over */
+    bool halfway;                 /* the next exit is in kvm_run already: vcpu_is_halfway() */
     uint64_t cr3_shown, cr3_used; /* see vcpu_alias_cr3() */
     bool idt_aliased;             /* see vcpu_alias_idt() */
     struct kvm_dtable idt_shown, idt_used;
@@ -55,8 +56,12 @@ void vcpu_destroy(struct vcpu *vcpu);
 /* Run until the next exit. Returns 0, or -1 when KVM failed (exit->kind is then EXIT_FAILED). */
 int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e);
 /* Let KVM finish a half-done PIO or MMIO instruction, without running on: after it the registers
- * are those behind the instruction. */
+ * are those behind the instruction. One that makes several accesses is finished up to its next one,
+ * which is what vcpu_run() then returns at once. */
 int vcpu_complete(struct vcpu *vcpu, struct err *e);
+/* Behind vcpu_complete(): whether the instruction has another access to make. What KVM has of it
+ * cannot be taken down, so that nobody can come back to here. */
+bool vcpu_is_halfway(const struct vcpu *vcpu);
 /* The same whatever comes of it, for who then sets the registers of before, to have the instruction
  * executed once more. What it reads now is anything. */
 int vcpu_abandon(struct vcpu *vcpu, struct err *e);

@@ -165,6 +165,8 @@ int schedule_switch(struct machine *m, struct machine_cpu *next, uint64_t now, s
         struct machine_cpu *const last = m->cpu;
         if (vcpu_complete(&last->vcpu, e) < 0)
             return -1;
+        if (vcpu_is_halfway(&last->vcpu)) /* the turn ends behind the instruction */
+            return 0;
         last->ran_ns = now;
         m->cpu = next;
         if (last->vcpu.kicked) /* that was for the CPU whose turn it is */

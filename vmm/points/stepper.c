@@ -384,6 +384,10 @@ int stepper_step(struct stepper *s, struct step *step, struct vcpu_exit *exit, s
 
     if (stepper_open(s, e) < 0)
         return -1;
+    if (vcpu_is_halfway(vcpu)) { /* its next access is all that there is to come */
+        *step = (struct step){.kind = STEP_EXIT};
+        return vcpu_run(vcpu, exit, e);
+    }
     look_at_insn(s, &of);
     annex_refresh(annex(s), vcpu);
     const bool syscall = insn->info.mnemonic == ZYDIS_MNEMONIC_SYSCALL ||
