@@ -75,7 +75,7 @@ int playing_run(struct player *p, uint64_t until, bool progress, struct err *e)
     stop_signals_call(&stopper);
     while (rc == 0) {
         const uint64_t next = p->ordinal + step;
-        rc = player_run(p, progress && next < until ? next : until, e);
+        rc = player_run_to_place(p, progress && next < until ? next : until, e);
         if (!progress || p->status != PLAYER_STOPPED || p->ordinal < next)
             break;
         fprintf(stderr, "\rdittovm: %u%% replayed ", player_progress(p));

@@ -482,6 +482,8 @@ int player_run_to_exit(struct player *p, struct vcpu_exit *exit, struct err *e)
     };
 
     p->at_sync = false;
+    if (vcpu_is_halfway(&p->cpu->vcpu))
+        return vcpu_run(&p->cpu->vcpu, exit, e);
     if (breakpoints_any(&p->stops)) {
         enum breakpoint_stop stop = breakpoints_run(&p->stops, exit, e);
         if (stop == BREAKPOINT_FAILED)
@@ -523,16 +525,11 @@ static int run_to_next_sync(struct player *p, struct err *e)
     return p->status == PLAYER_RUNNING ? player_take_exit(p, &exit, e) : 0;
 }
 
-/* Whether the run is to end here: not in the middle of an instruction, where nobody could come back
- * to. */
-static int is_to_stop(struct player *p, uint64_t until, struct err *e)
+/* Nothing runs where the next exit is there already. */
+static bool is_to_stop(const struct player *p, uint64_t until)
 {
-    const bool wanted = (p->pause && *p->pause) || (p->at_sync && p->ordinal >= until);
-
-    if (!wanted || !p->at_sync)
-        return wanted;
-    const int halfway = player_is_halfway(p, e);
-    return halfway < 0 ? -1 : !halfway;
+    return !vcpu_is_halfway(&p->cpu->vcpu) &&
+           ((p->pause && *p->pause) || (p->at_sync && p->ordinal >= until));
 }
 
 int player_run(struct player *p, uint64_t until, struct err *e)
@@ -543,10 +540,7 @@ int player_run(struct player *p, uint64_t until, struct err *e)
     if (p->parallel)
         return player_crew_run(p, until, e);
     while (p->status == PLAYER_RUNNING) {
-        const int stop = is_to_stop(p, until, e);
-        if (stop < 0)
-            return -1;
-        if (stop) {
+        if (is_to_stop(p, until)) {
             p->status = PLAYER_STOPPED;
             break;
         }
@@ -564,4 +558,16 @@ int player_run(struct player *p, uint64_t until, struct err *e)
         }
     }
     return 0;
+}
+
+int player_run_to_place(struct player *p, uint64_t until, struct err *e)
+{
+    int halfway = 1;
+
+    while (halfway > 0) {
+        if (player_run(p, until, e) < 0)
+            return -1;
+        halfway = p->status == PLAYER_STOPPED ? player_is_halfway(p, e) : 0;
+    }
+    return halfway;
 }

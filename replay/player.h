@@ -151,6 +151,8 @@ void player_close(struct player *p);
 /* Play until the end, a divergence, a breakpoint, or sync point `until` (UINT64_MAX: none), before
  * the events there. Returns 0 and a status, or -1 when the host or the file failed. */
 int player_run(struct player *p, uint64_t until, struct err *e);
+/* The same, but in the middle of an instruction on to behind that: a place to stand. */
+int player_run_to_place(struct player *p, uint64_t until, struct err *e);
 
 /*
  * Execute one instruction, or enter one interrupt or exception handler: then the status is
@@ -169,8 +171,8 @@ int player_leave_sync(struct player *p, struct err *e);
 int player_finish_exit(struct player *p, struct err *e);
 /* The same before memory and state become others: vcpu_abandon(). */
 int player_abandon_exit(struct player *p, struct err *e);
-/* After completing it: 1 where the instruction has another access to make (vcpu_is_halfway()). Runs
- * and steps do not stop there. -1 on error. */
+/* After completing it: 1 where the instruction has another access to make (vcpu_is_halfway()). Such
+ * a place cannot be marked; steps do not stop there. -1 on error. */
 int player_is_halfway(struct player *p, struct err *e);
 /* Take down the state but for memory (recording/snapshot.h), and bring it back. */
 int player_mark(struct player *p, struct player_mark *mark, struct err *e);

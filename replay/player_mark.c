@@ -15,6 +15,8 @@ int player_abandon_exit(struct player *p, struct err *e)
 
 int player_is_halfway(struct player *p, struct err *e)
 {
+    if (!p->at_sync || p->parallel)
+        return 0;
     return player_finish_exit(p, e) < 0 ? -1 : vcpu_is_halfway(&p->cpu->vcpu);
 }
 

@@ -57,12 +57,13 @@ static enum timeline_stop come_to_sync(struct timeline *t, struct checkpoint *to
  * point is in the middle of an instruction, before that. */
 static enum timeline_stop come_to_interval(struct timeline *t, struct checkpoint *to, struct err *e)
 {
-    uint64_t ordinal = sync_before(to);
-    enum timeline_stop stop;
+    uint64_t ordinal = sync_before(to), back = 1;
+    enum timeline_stop stop = come_to_sync(t, to, ordinal, e);
 
-    do
+    for (; stop == TIMELINE_THERE && t->here == to; back *= 2) {
+        ordinal -= back < ordinal ? back : ordinal;
         stop = come_to_sync(t, to, ordinal, e);
-    while (stop == TIMELINE_THERE && t->here == to && ordinal--);
+    }
     return stop;
 }
 

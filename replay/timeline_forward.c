@@ -190,7 +190,10 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
     bool arrived;
 
     for (;;) {
-        if (p->at_sync && p->ordinal >= until)
+        const int halfway = p->at_sync && p->ordinal >= until ? player_is_halfway(p, e) : 0;
+        if (halfway < 0)
+            return TIMELINE_FAILED;
+        if (p->at_sync && p->ordinal >= until && !halfway)
             return TIMELINE_THERE;
         if (t->here == t->target && t->steps == 0)
             return TIMELINE_THERE;
@@ -225,10 +228,11 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
         if (p->status != PLAYER_STOPPED)
             return timeline_stop_of(t);
         timeline_add_time(t);
-        if (t->steps && p->at_sync && t->at_ns - t->here->at_ns > t->spacing_ns &&
-            !timeline_mark(t, STEPS_UNKNOWN, e))
+        const bool is_due = t->steps && p->at_sync && t->at_ns - t->here->at_ns > t->spacing_ns;
+        const int in_middle = is_due || t->interrupted ? player_is_halfway(p, e) : 0;
+        if (in_middle < 0 || (is_due && !in_middle && !timeline_mark(t, STEPS_UNKNOWN, e)))
             return TIMELINE_FAILED;
-        if (t->interrupted)
+        if (t->interrupted && !in_middle)
             return TIMELINE_INTERRUPTED;
     }
 }

@@ -56,7 +56,7 @@ static enum timeline_stop go(struct timeline *t, bool once, struct err *e)
         stop = step(t, e);
     if (once || stop != TIMELINE_THERE)
         return stop;
-    return player_run(p, UINT64_MAX, e) < 0 ? TIMELINE_FAILED : timeline_stop_of(t);
+    return player_run_to_place(p, UINT64_MAX, e) < 0 ? TIMELINE_FAILED : timeline_stop_of(t);
 }
 
 enum timeline_stop timeline_go_changed(struct timeline *t, bool once, struct err *e)

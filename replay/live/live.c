@@ -222,11 +222,12 @@ static int play(struct live *l, struct player *p, struct err *e)
         l->playing = p;
         if (l->stopped) /* while it was made ready */
             player_interrupt(p);
-        rc = player_run(p, l->point, e);
+        rc = player_run_to_place(p, l->point, e);
         l->playing = NULL;
         if (rc == 0)
             rc = check_arrival(l, p, s, e);
         if (rc == 0) {
+            l->point = p->ordinal;
             l->arrived = p->cpu->last_sync;
             rc = take_state(&l->state, p, s, e);
         }

@@ -177,16 +177,14 @@ static int follow_access(struct player_follower *f, const struct vcpu_exit *exit
         tell_ticks(s, exit);
         return 0;
     }
-    /* The one that was held is in the middle of an instruction: no place for a snapshot. */
-    const bool holds = s->hold && s->player->ordinal >= s->hold;
-    if (shadow_go_on(s, e) < 0)
-        return -1;
-    if (!holds)
+    if (!s->hold || s->player->ordinal < s->hold)
         return serve(s, exit);
     s->held = *exit;
     s->held.data = s->held_data;
     memcpy(s->held_data, exit->data, (size_t)exit->size * exit->count);
-    return 0;
+    /* In the middle of an instruction is no place for a snapshot. */
+    const int halfway = player_is_halfway(s->player, e);
+    return halfway > 0 ? shadow_go_on(s, e) : halfway;
 }
 
 int shadow_go_on(struct shadow *s, struct err *e)
@@ -203,8 +201,7 @@ static int follow_event(struct player_follower *f, const struct event *event, st
     struct shadow *s = shadow_of(f);
     struct irqchip *chip = &s->pc.irqchip;
 
-    if (shadow_go_on(s, e) < 0)
-        return -1;
+    s->e = e;
     switch (event->kind) {
     case EVENT_TIME: /* of no access: the devices were polled */
         pc_poll(&s->pc, event->time_ns);

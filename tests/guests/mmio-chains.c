@@ -3,13 +3,10 @@
 /*
  * Instructions that make many accesses to where there is nothing, each an exit of its own, of which
  * KVM does all but the first in one go with the instruction: to read, change and write; a REP that
- * reads, that writes, that does both; 16 bytes, also across the edge of a page. On as many CPUs as
- * cpus= says; rounds=. All of it is counted in `call` for gdb.
+ * reads, that writes, that does both, that puts out; 16 bytes, also across the edge of a page. On
+ * as many CPUs as cpus= says, rounds= times.
  */
-#define NOTHING 0xd0000000ull
-
 static volatile uint64_t done;
-volatile uint64_t call;
 
 __asm__(".text\n"
         ".globl chain\n"
@@ -20,13 +17,11 @@ __asm__(".text\n"
         "    xchg %rdi, (%rax)\n"
         "    movdqu (%rax), %xmm0\n"
         "    movdqu %xmm0, -3(%rax)\n"
-        "chain_stores:\n"
         "    mov %rsi, %rdx\n"
         "    mov %rdx, %rdi\n"
         "    mov $0xd0000ff0, %esi\n"
         "    mov $19, %ecx\n"
         "    rep movsb\n"
-        "chain_reads:\n"
         "    mov %rdx, %rsi\n"
         "    mov $0xd0000ff0, %edi\n"
         "    mov $5, %ecx\n"
@@ -35,6 +30,10 @@ __asm__(".text\n"
         "    mov $0xd0001ff1, %edi\n"
         "    mov $3, %ecx\n"
         "    rep movsq\n"
+        "    mov $0xd0000ffe, %esi\n"
+        "    mov $0x80, %edx\n"
+        "    mov $3, %ecx\n"
+        "    rep outsb\n"
         "    lea (%rcx,%rdi), %rax\n"
         "    ret\n");
 uint64_t chain(uint64_t value, uint8_t *buffer);
@@ -47,8 +46,6 @@ static void work(unsigned cpu)
 
     sse_on();
     for (uint64_t i = 0; i < rounds; i++) {
-        if (cpu == 0)
-            call = i;
         sum = mix(sum, chain(i, buffer));
         for (unsigned byte = 0; byte < sizeof buffer; byte++)
             sum = mix(sum, buffer[byte]);

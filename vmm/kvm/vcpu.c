@@ -452,7 +452,8 @@ static int note_finished(struct vcpu *vcpu, int rc, struct err *e)
 {
     if (rc < 0 && errno == EINTR)
         return 0;
-    if (rc == 0 && vcpu->run->exit_reason == KVM_EXIT_MMIO) {
+    if (rc == 0 && (vcpu->run->exit_reason == KVM_EXIT_MMIO ||
+                    vcpu->run->exit_reason == KVM_EXIT_IO)) { /* OUTS from a device's memory */
         vcpu->halfway = true;
         return 0;
     }
@@ -492,8 +493,11 @@ int vcpu_abandon(struct vcpu *vcpu, struct err *e)
 
     if (rc < 0)
         return -1;
-    for (unsigned i = 0; i < ACCESSES_MAX && rc == 0; i++)
+    for (unsigned i = 0; i < ACCESSES_MAX && rc == 0; i++) {
+        if (i || vcpu->halfway) /* else the access may have been answered */
+            memset(vcpu->run->mmio.data, 0xff, sizeof vcpu->run->mmio.data);
         rc = run_nothing(vcpu);
+    }
     vcpu->halfway = false;
     return rc == 0 ? err_set(e, STATUS_ERROR, "KVM does not finish an instruction")
                    : note_finished(vcpu, rc, e);

@@ -63,7 +63,7 @@ int vcpu_complete(struct vcpu *vcpu, struct err *e);
  * cannot be taken down, so that nobody can come back to here. */
 bool vcpu_is_halfway(const struct vcpu *vcpu);
 /* The same whatever comes of it, for who then sets the registers of before, to have the instruction
- * executed once more. What it reads now is anything. */
+ * executed once more. What it reads from its next access on is all ones. */
 int vcpu_abandon(struct vcpu *vcpu, struct err *e);
 /* Make the current or next vcpu_run() return EXIT_KICK. Async-signal-safe. */
 void vcpu_kick(struct vcpu *vcpu);

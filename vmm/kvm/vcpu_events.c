@@ -49,6 +49,7 @@ void vcpu_inject(struct vcpu *vcpu, uint8_t vector)
     int rc = ioctl(vcpu->fd, KVM_INTERRUPT, &interrupt);
 
     assert(rc == 0);
+    vcpu->run->ready_for_interrupt_injection = 0; /* KVM says so at its next exit only */
 }
 
 void vcpu_inject_nmi(struct vcpu *vcpu)

@@ -155,7 +155,8 @@ int vcpu_start(struct vcpu *vcpu, uint8_t vector, struct err *e)
                                             KVM_VCPUEVENT_VALID_SHADOW};
 
     vcpu_want_window(vcpu, false);
-    if (vcpu_complete(vcpu, e) < 0 || vcpu_state_get(vcpu, &state, e) < 0)
+    if (vcpu_complete(vcpu, e) < 0 || (vcpu_is_halfway(vcpu) && vcpu_abandon(vcpu, e) < 0) ||
+        vcpu_state_get(vcpu, &state, e) < 0)
         return -1;
     struct kvm_sregs *s = &state.sregs;
     state.regs = (struct kvm_regs){.rdx = CPUID_SIGNATURE, .rflags = 2};

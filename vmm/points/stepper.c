@@ -382,7 +382,8 @@ int stepper_step(struct stepper *s, struct step *step, struct vcpu_exit *exit, s
     struct stepped of;
     struct insn *const insn = &of.insn;
 
-    if (stepper_open(s, e) < 0)
+    /* First: for who opens it, KVM leaves the system registers at an exit. */
+    if (!vcpu_is_halfway(vcpu) && stepper_open(s, e) < 0)
         return -1;
     if (vcpu_is_halfway(vcpu)) { /* its next access is all that there is to come */
         *step = (struct step){.kind = STEP_EXIT};
