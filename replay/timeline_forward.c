@@ -229,10 +229,11 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
             return timeline_stop_of(t);
         timeline_add_time(t);
         const bool is_due = t->steps && p->at_sync && t->at_ns - t->here->at_ns > t->spacing_ns;
-        const int in_middle = is_due || t->interrupted ? player_is_halfway(p, e) : 0;
+        const bool interrupted = t->interrupted;
+        const int in_middle = is_due || interrupted ? player_is_halfway(p, e) : 0;
         if (in_middle < 0 || (is_due && !in_middle && !timeline_mark(t, STEPS_UNKNOWN, e)))
             return TIMELINE_FAILED;
-        if (t->interrupted && !in_middle)
+        if (interrupted && !in_middle)
             return TIMELINE_INTERRUPTED;
     }
 }

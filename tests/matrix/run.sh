@@ -220,8 +220,9 @@ EOT
     exit
 fi
 RECORDINGS=${RECORDINGS:-3}
-# All that records or replays; that probe is asked by the doctor command alone.
-product=(base boot cli devices host mmu recorder recording replay vmm guest-tools/khost ':!host/doctor/doctor_probe_memory.c')
+# All that records or verifies; not what gdb alone uses, and a probe that the doctor command alone asks.
+product=(base boot cli devices host mmu recorder recording replay vmm guest-tools/khost
+    ':!replay/timeline*' ':!replay/what_if.c' ':!replay/gdb' ':!host/doctor/doctor_probe_memory.c')
 commit=$(git -C "$tree" log -1 --format=%h -- "${product[@]}")
 git -C "$tree" diff --quiet HEAD -- "${product[@]}" || commit=$commit+
 work=$(mktemp -d "$MATRIX/work-XXXXXX") || exit 1
