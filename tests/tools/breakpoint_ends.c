@@ -175,6 +175,71 @@ static void test_32_bits(void)
        "a REP of 32-bit code in a segment that is not all of memory is the CPU's", 3, NULL);
 }
 
+/* ---- interrupted runs ---- */
+
+GUEST_CODE(passes, "mov $3, %ecx\n"
+                   "1: inc %eax\n"
+                   "passes_at: mov $1, %ebx\n"
+                   "dec %ecx\n"
+                   "jnz 1b\n" GUEST_DONE);
+extern const uint8_t passes_at[];
+
+/* The user's wish to stop comes with an exit of the guest's own, which must not be lost; or where a
+ * breakpoint is, which counts that pass once. */
+static void test_interrupted(unsigned cpl)
+{
+    struct breakpoint b = {.va = ADDRESS(passes, passes_at), .cpl = cpl, .countdown = 3};
+    atomic_bool interrupted = true;
+
+    start(PROGRAM(passes), cpl, NULL);
+    set.interrupted = &interrupted;
+    ok(is_done(run()), "an exit of the guest's own in a run that is interrupted", cpl, NULL);
+
+    start(PROGRAM(passes), cpl, NULL);
+    set.interrupted = &interrupted;
+    add(&b);
+    bool good = run() == BREAKPOINT_STOPPED && guest.vcpu.regs->rip == b.va &&
+                guest.vcpu.regs->rax == 1 && vcpu_cpl(&guest.vcpu) == cpl && b.countdown == 3 &&
+                is_clean(PROGRAM(passes));
+    interrupted = false;
+    good &= run() == BREAKPOINT_HIT && guest.vcpu.regs->rax == 3;
+    breakpoints_remove(&set, &b);
+    ok(good && is_done(run()), "a breakpoint in a run that is interrupted", cpl, NULL);
+}
+
+/* ---- instructions with several exits ---- */
+
+GUEST_CODE(reads_to_device, "mov $0x3fe00000, %edi\n"
+                            "mov $0x77, %edx\n"
+                            "reads_at: insb\n" GUEST_DONE);
+extern const uint8_t reads_at[];
+#define DEVICE_GPA 0xfe000000u
+
+/* The breakpoint is set where the instruction is half done, and finishing it leads to its next
+ * exit. */
+static void test_reads_to_device(unsigned cpl, const struct breakpoint_means *means)
+{
+    const uint64_t large =
+        PTE_PRESENT | PTE_WRITE | PTE_USER | PTE_ACCESSED | PTE_DIRTY | PTE_LARGE;
+    struct breakpoint b = {.va = ADDRESS(reads_to_device, reads_at), .cpl = cpl};
+    struct kvm_sregs sregs;
+
+    start(PROGRAM(reads_to_device), cpl, means);
+    vcpu_get_sregs(&guest.vcpu, &sregs);
+    const uint64_t *root = guest_memory_at(&guest.vm.memory, sregs.cr3, PAGE_BYTES);
+    const uint64_t *pointers = guest_memory_at(&guest.vm.memory, *root & PTE_ADDRESS, PAGE_BYTES);
+    uint64_t *first = guest_memory_at(&guest.vm.memory, *pointers & PTE_ADDRESS, PAGE_BYTES);
+    first[511] = DEVICE_GPA | large;
+    bool good = run() == BREAKPOINT_EXIT && last.kind == EXIT_PIO_IN && last.at == 0x77;
+    if (good)
+        *last.data = 0x5a;
+    add(&b);
+    good = good && run() == BREAKPOINT_EXIT && last.kind == EXIT_MMIO_WRITE &&
+           last.at == DEVICE_GPA && *last.data == 0x5a && is_done(run());
+    breakpoints_remove(&set, &b);
+    ok(good, "an INS to a device's memory", cpl, means);
+}
+
 /* ---- injected interrupts ---- */
 
 #define NMI_VECTOR   2u
@@ -532,6 +597,11 @@ int main(int argc, char **argv)
     test_counted_code();
     test_lengthy();
     test_32_bits();
+    for (unsigned cpl = 0; cpl <= 3; cpl += 3) {
+        test_interrupted(cpl);
+        test_reads_to_device(cpl, NULL);
+        test_reads_to_device(cpl, &breakpoint_step);
+    }
     test_resume_flag();
     test_guest_watch();
     test_guest_step(0);

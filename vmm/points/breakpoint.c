@@ -585,12 +585,17 @@ static enum breakpoint_stop run_once(struct breakpoints *set, struct vcpu_exit *
         stop_trace(set);
         return breakpoints_leave(set, exit, e);
     }
-    /* Asked at every exit: kicks may come faster than the guest gets anywhere. */
-    if (set->interrupted ? *set->interrupted : exit->kind == EXIT_KICK)
+    if (!at && exit->kind != EXIT_KICK)
+        return BREAKPOINT_EXIT;
+    /* Asked each time: kicks may come faster than the guest gets anywhere. */
+    if (set->interrupted ? *set->interrupted : exit->kind == EXIT_KICK) {
+        if (at) /* which counts when it is come to again */
+            stand_at(set, &regs, &sregs);
         return BREAKPOINT_STOPPED;
-    if (exit->kind == EXIT_KICK)
-        return breakpoints_are_late(set) ? BREAKPOINT_LATE : BREAKPOINT_NONE;
-    return at ? pass(set, &regs, &sregs, exit, e) : BREAKPOINT_EXIT;
+    }
+    if (at)
+        return pass(set, &regs, &sregs, exit, e);
+    return breakpoints_are_late(set) ? BREAKPOINT_LATE : BREAKPOINT_NONE;
 }
 
 /* KVM may read the length of an instruction that is half done where it lies, under a HLT of ours (a
@@ -619,6 +624,8 @@ enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *
     watchpoints_see(set);
     if (complete_under(set, e) < 0)
         return BREAKPOINT_FAILED;
+    if (vcpu_is_halfway(set->vcpu))
+        return vcpu_run(set->vcpu, exit, e) < 0 ? BREAKPOINT_FAILED : BREAKPOINT_EXIT;
     if (watchpoints_changed(set)) /* by an INS */
         return BREAKPOINT_HIT;
     if (is_stepped(set))
