@@ -190,11 +190,11 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
     bool arrived;
 
     for (;;) {
-        const int halfway = p->at_sync && p->ordinal >= until ? player_is_halfway(p, e) : 0;
-        if (halfway < 0)
-            return TIMELINE_FAILED;
-        if (p->at_sync && p->ordinal >= until && !halfway)
-            return TIMELINE_THERE;
+        if (p->at_sync && p->ordinal >= until) {
+            const int halfway = player_is_halfway(p, e);
+            if (halfway <= 0)
+                return halfway < 0 ? TIMELINE_FAILED : TIMELINE_THERE;
+        }
         if (t->here == t->target && t->steps == 0)
             return TIMELINE_THERE;
         if (!was_passed(t, e))

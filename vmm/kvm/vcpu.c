@@ -385,22 +385,16 @@ static int check_state(const struct vcpu *vcpu, struct err *e)
                : 0;
 }
 
-/* Instead of enter_guest(), where the next exit is in kvm_run already. */
-static int no_guest(struct vcpu_exit *fault)
-{
-    *fault = (struct vcpu_exit){.kind = 0};
-    return 0;
-}
-
 int vcpu_run(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e)
 {
     struct kvm_run *run = vcpu->run;
-    struct vcpu_exit fault;
+    struct vcpu_exit fault = {.kind = 0};
 
     *exit = (struct vcpu_exit){.kind = EXIT_FAILED};
     if (check_state(vcpu, e) < 0)
         return -1;
-    int rc = vcpu->halfway ? no_guest(&fault) : enter_guest(vcpu, &fault);
+    /* The next exit may be in kvm_run already. */
+    int rc = vcpu->halfway ? 0 : enter_guest(vcpu, &fault);
     vcpu->halfway = false;
 
     /* A kick that comes in the last moment of a step is for the step after it. */
@@ -446,6 +440,11 @@ static int run_nothing(struct vcpu *vcpu)
     return rc;
 }
 
+static int cannot_finish(const char *why, struct err *e)
+{
+    return err_set(e, STATUS_ERROR, "KVM did not finish an instruction: %s", why);
+}
+
 /* What run_nothing() returned, of an instruction that is to be finished by then, or has come to its
  * next access. */
 static int note_finished(struct vcpu *vcpu, int rc, struct err *e)
@@ -457,8 +456,7 @@ static int note_finished(struct vcpu *vcpu, int rc, struct err *e)
         vcpu->halfway = true;
         return 0;
     }
-    return err_set(e, STATUS_ERROR, "KVM did not finish an instruction: %s",
-                   rc < 0 ? strerror(errno) : "it ran on");
+    return cannot_finish(rc < 0 ? strerror(errno) : "it ran on", e);
 }
 
 /* Whether KVM wants the guest's own memory written. */
@@ -499,8 +497,7 @@ int vcpu_abandon(struct vcpu *vcpu, struct err *e)
         rc = run_nothing(vcpu);
     }
     vcpu->halfway = false;
-    return rc == 0 ? err_set(e, STATUS_ERROR, "KVM does not finish an instruction")
-                   : note_finished(vcpu, rc, e);
+    return rc == 0 ? cannot_finish("it has no end", e) : note_finished(vcpu, rc, e);
 }
 
 int vcpu_do_write(struct vcpu *vcpu, struct err *e)
