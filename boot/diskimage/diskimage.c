@@ -49,7 +49,7 @@ static int refuse_partitions(int fd, const struct disk_partition *parts, size_t 
 static int open_volumes(struct disk *d, int fd, uint64_t size, const char *path, struct err *e)
 {
     struct disk_partition parts[PARTITIONS_MAX];
-    struct ext_fs *whole = ext_fs_open(path, 0);
+    struct ext_fs *whole = ext_fs_open(path, 0, &d->reads_left);
     uint8_t magic[4];
 
     if (whole) {
@@ -63,7 +63,7 @@ static int open_volumes(struct disk *d, int fd, uint64_t size, const char *path,
     size_t count = disk_partitions(fd, size, parts, PARTITIONS_MAX);
 
     for (size_t i = 0; i < count; i++) {
-        struct ext_fs *fs = ext_fs_open(path, parts[i].offset);
+        struct ext_fs *fs = ext_fs_open(path, parts[i].offset, &d->reads_left);
 
         if (fs)
             d->volumes[d->count++] = (struct volume){.part = parts[i], .fs = fs};
@@ -132,6 +132,7 @@ int diskimage_find_boot(const char *path, struct disk_boot *out, struct err *e)
         return err_set(e, STATUS_ERROR, "out of memory for reading %s", path);
     }
     d->boot = out;
+    d->reads_left = EXT_READS_MAX;
 
     int rc = open_volumes(d, fd, (uint64_t)size, path, e);
 

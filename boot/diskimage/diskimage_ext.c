@@ -6,25 +6,24 @@
 #include <string.h>
 
 #define NAMES_MAX 65536u /* looked at in one directory, with those that were deleted */
-/* Blocks that are read of a file system, for all that is looked for: kernel and initrds have far
- * fewer. A few blocks can make a file or a directory of billions, so sizes and numbers of names do
- * not bound what reading takes. */
-#define READS_MAX 2000000u
 
 struct ext_fs {
     ext2_filsys fs;
     struct struct_io_manager io;
-    unsigned reads;
+    uint32_t *reads_left;
 };
+
+static bool may_read(const ext2_filsys fs)
+{
+    struct ext_fs *ours = fs->priv_data;
+
+    return *ours->reads_left && (*ours->reads_left)--;
+}
 
 static errcode_t read_blocks(io_channel channel, unsigned long long block, int count, void *data)
 {
-    const ext2_filsys fs = channel->app_data;
-    struct ext_fs *ours = fs->priv_data;
-
-    if (++ours->reads > READS_MAX)
-        return EXT2_ET_SHORT_READ;
-    return unix_io_manager->read_blk64(channel, block, count, data);
+    return may_read(channel->app_data) ? unix_io_manager->read_blk64(channel, block, count, data)
+                                       : EXT2_ET_SHORT_READ;
 }
 
 static errcode_t read_some_blocks(io_channel channel, unsigned long block, int count, void *data)
@@ -32,7 +31,25 @@ static errcode_t read_some_blocks(io_channel channel, unsigned long block, int c
     return read_blocks(channel, block, count, data);
 }
 
-static void count_reads(struct ext_fs *fs)
+/*
+ * An inode that libext2fs is about to follow. The library believes the size of a symbolic link, and
+ * copies all data that is within an inode, whatever the size says and the file system has.
+ */
+static errcode_t read_inode(ext2_filsys fs, ext2_ino_t number, struct ext2_inode *inode)
+{
+    if (!may_read(fs)) /* it may be in the library's cache */
+        return EXT2_ET_SHORT_READ;
+    fs->read_inode = NULL;
+    const errcode_t rc = ext2fs_read_inode(fs, number, inode);
+    fs->read_inode = read_inode;
+    if (rc == 0 && (inode->i_flags & EXT4_INLINE_DATA_FL ||
+                    (LINUX_S_ISLNK(inode->i_mode) && EXT2_I_SIZE(inode) >= fs->blocksize)))
+        return EXT2_ET_INODE_CORRUPTED;
+    return rc;
+}
+
+/* From now on, what is read counts, and is looked at. */
+static void take_over(struct ext_fs *fs)
 {
     fs->io = *fs->fs->io->manager;
     fs->io.read_blk = read_some_blocks;
@@ -40,9 +57,10 @@ static void count_reads(struct ext_fs *fs)
     fs->fs->priv_data = fs;
     fs->fs->io->app_data = fs->fs;
     fs->fs->io->manager = &fs->io;
+    fs->fs->read_inode = read_inode;
 }
 
-struct ext_fs *ext_fs_open(const char *image, uint64_t offset)
+struct ext_fs *ext_fs_open(const char *image, uint64_t offset, uint32_t *reads_left)
 {
     struct ext_fs *fs = calloc(1, sizeof(*fs));
     char options[40];
@@ -55,7 +73,8 @@ struct ext_fs *ext_fs_open(const char *image, uint64_t offset)
         free(fs);
         return NULL;
     }
-    count_reads(fs);
+    fs->reads_left = reads_left;
+    take_over(fs);
     return fs;
 }
 

@@ -9,12 +9,19 @@
 
 /*
  * Files of an ext2, ext3 or ext4 file system inside an image, read through libext2fs. Paths are
- * absolute; symbolic links are followed inside the file system. Everything read is bounded.
+ * absolute; symbolic links are followed inside the file system. Everything read is bounded. Files
+ * within an inode (inline_data) are not read: libext2fs trusts their sizes.
  */
 struct ext_fs;
 
-/* Open the file system that starts `offset` bytes into the image; NULL when there is none. */
-struct ext_fs *ext_fs_open(const char *image, uint64_t offset);
+/* Blocks and inodes that are read of an image, for all that is looked for: kernel and initrds have
+ * far fewer. A few blocks can make a file or a directory of billions, so sizes and numbers of names
+ * do not bound what reading takes. */
+#define EXT_READS_MAX 2000000u
+
+/* Open the file system that starts `offset` bytes into the image; NULL when there is none. Each
+ * read is taken from *reads_left, which must outlive it and may be shared with others. */
+struct ext_fs *ext_fs_open(const char *image, uint64_t offset, uint32_t *reads_left);
 void ext_fs_close(struct ext_fs *fs);
 
 /* Its UUID as text, as in root=UUID=. */

@@ -135,11 +135,11 @@ bool bls_parse(const char *text, size_t len, struct loader_entry *out,
 
     memset(out, 0, sizeof(*out));
     version[0] = 0;
-    while (loader_next_line(&rest, &line)) {
+    while (good && loader_next_line(&rest, &line)) {
         if (!loader_next_word(&line, &key) || *key.at == '#')
             continue;
         if (is_word(key, "options")) {
-            while (loader_next_word(&line, &word))
+            while (good && loader_next_word(&line, &word))
                 if (!memchr(word.at, '$', word.len))
                     good &= loader_add_argument(out, word);
         } else if (is_word(key, "linux") && loader_next_word(&line, &word)) {

@@ -20,6 +20,7 @@ struct volume {
 struct disk {
     struct volume volumes[PARTITIONS_MAX];
     size_t count;
+    uint32_t reads_left; /* of all of them together */
     struct disk_boot *boot;
 };
 

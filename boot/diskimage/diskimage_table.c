@@ -41,6 +41,9 @@ static void add(struct table *t, unsigned number, uint64_t start, uint64_t lengt
 {
     if (length == 0 || start >= t->sectors || length > t->sectors - start || t->count >= t->max)
         return;
+    for (size_t i = 0; i < t->count; i++) /* Linux has both, but the same is in them */
+        if (t->out[i].offset == start * SECTOR)
+            return;
 
     struct disk_partition *p = &t->out[t->count++];
 

@@ -551,10 +551,115 @@ static void directory_without_end(void **state)
     assert_non_null(strstr(error.text, "no Linux kernel found"));
 }
 
+/* Have debugfs do this with the image, under a name without '?': what is behind one is options. */
+static void debugfs(const char *request)
+{
+    shell("cd %s && PATH=$PATH:/sbin:/usr/sbin && mv '%s' hostile && "
+          "debugfs -w -R '%s' hostile >log 2>&1 && mv hostile '%s'",
+          work, image, request, image);
+}
+
+/* A link in front of the first file that is looked for, with this size and these flags. */
+static void hostile_link(const char *target, const char *size, const char *flags)
+{
+    char request[96];
+
+    unlink(image);
+    put_link("/etc", target);
+    make_fs_with("^has_journal,^metadata_csum", 0, 2);
+    snprintf(request, sizeof request, "set_inode_field /etc size %s", size);
+    debugfs(request);
+    snprintf(request, sizeof request, "set_inode_field /etc flags %s", flags);
+    debugfs(request);
+    assert_refused(image, "no Linux kernel found");
+}
+
+#define INLINE_DATA "0x10000000"
+#define LONG_NAME   "0123456789012345678901234567890123456789"
+
+/* libext2fs believes an inode: it copies what is within one to where the size says, and scans as
+ * far as that. */
+static void links_of_any_size(void **state)
+{
+    (void)state;
+    hostile_link("x", "0", INLINE_DATA);
+    hostile_link(LONG_NAME LONG_NAME, "0", INLINE_DATA);
+    hostile_link(LONG_NAME LONG_NAME, "0x7fffffff", "0");
+    hostile_link("x", "0x7fffffff", "0");
+}
+
+/* A link that leads so often through another one. */
+static void put_links(const char *path, const char *step, unsigned times)
+{
+    char target[128] = "";
+
+    for (unsigned i = 0; i < times; i++)
+        strcat(target, step);
+    put_link(path, target);
+}
+
+/* Links that lead through each other, in directories within their inodes: nothing is read from the
+ * disk for them. */
+static void links_without_end(void **state)
+{
+    (void)state;
+    put_link("/etc", "d/b");
+    put_links("/d/b", "c/", 29);
+    put_links("/d/c", "h/", 29);
+    put_links("/d/h", "f/e/../", 8);
+    put_links("/d/f/e", "i/", 29);
+    put_links("/d/f/i", "j/", 29);
+    put_link("/d/f/j", ".");
+    make_fs_with("^has_journal,inline_data", 0, 2);
+    alarm(20); /* instead of for ever */
+    assert_refused(image, "no Linux kernel found");
+    alarm(0);
+}
+
+/* As many partitions as there can be are all the same one, in which there is much to look at. */
+static void partitions_of_one_kind(void **state)
+{
+    uint8_t record[512] = {0}, header[512] = {0}, entries[128 * 128] = {0};
+    char *options = malloc(64000);
+
+    (void)state;
+    assert_non_null(options);
+    memset(options, 'a', 63998);
+    for (unsigned i = 9; i < 63998; i += 2)
+        options[i] = ' ';
+    memcpy(options, "options ", 8);
+    options[63998] = 0;
+    put("/loader/entries/0.conf", options);
+    free(options);
+    shell("cd %s/tree/loader/entries && for i in $(seq 1023); do ln 0.conf $i.conf; done", work);
+    make_fs(1, 2);
+    set_size(6);
+    put_mbr_entry(record, 0, 0xee, 1, 6 * 2048 - 1);
+    write_image(0, record, sizeof record);
+    for (unsigned i = 0; i < 128; i++) {
+        memset(entries + i * 128, 0x11, 32);
+        put_u32(entries + i * 128 + 32, 2048);
+        put_u32(entries + i * 128 + 40, 3 * 2048 - 1);
+    }
+    memcpy(header, "EFI PART\0\0\1\0\x5c\0\0\0", 16);
+    put_u32(header + 72, 2);
+    put_u32(header + 80, 128);
+    put_u32(header + 84, 128);
+    put_u32(header + 16, (uint32_t)crc32(0, header, 92));
+    write_image(512, header, sizeof header);
+    write_image(1024, entries, sizeof entries);
+    alarm(20);
+    assert_refused(image, "of 1 ext file system;");
+    alarm(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_SCRATCH(grub_on_a_whole_disk),
+        IN_SCRATCH(links_of_any_size),
+        IN_SCRATCH(links_without_end),
+        IN_SCRATCH(partitions_of_one_kind),
         IN_SCRATCH(directory_without_end),
         cmocka_unit_test(grub_default_picks_the_entry),
         IN_SCRATCH(logical_partition_by_mbr),
