@@ -156,7 +156,8 @@ static struct checkpoint *next_within(const struct timeline *t)
 }
 
 /* A checkpoint that was not noticed on the way: its place is not one that running comes to, as
- * within a REP. It goes, unless it is where we want to. */
+ * within a REP. It goes, unless it is where we want to; a snapshot, which is the recording's,
+ * stays. */
 static bool was_passed(struct timeline *t, struct err *e)
 {
     struct moment *later = t->here->moment.later;
@@ -165,7 +166,10 @@ static bool was_passed(struct timeline *t, struct err *e)
     if (!next || next->mark.ordinal >= t->player->ordinal)
         return true;
     if (next != t->target) {
-        timeline_drop(t, next);
+        if (next->moment.image)
+            pass(t, STEPS_UNKNOWN);
+        else
+            timeline_drop(t, next);
         return was_passed(t, e);
     }
     err_set(e, STATUS_ERROR, "the way back to rip %#llx behind sync point %llu was not found again",

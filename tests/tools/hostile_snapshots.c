@@ -4,6 +4,8 @@
  * or touch anything else. Writes TAP.
  *
  * usage: hostile_snapshots REC ROUNDS    (REC has a snapshot; writes hostile.ditto)
+ *        hostile_snapshots REC 0 N       (one more at sync point N, one at the next: within one
+ *                                        instruction, where nobody ever stands)
  */
 #include <signal.h>
 #include <stdio.h>
@@ -105,16 +107,28 @@ static void load(const char *path)
         die(e.text);
 }
 
-/* The recording with one more snapshot, in which some bits are others. */
-static void write_copy(unsigned flips)
+/* The recording with these records of snapshots, too. */
+static void write_with(const struct bytes *records)
 {
     struct err e = {0};
     struct end_record end;
-    struct bytes out = {0};
     FILE *f = fopen(COPY, "wb");
 
     if (!f || fwrite(file.data, file.len, 1, f) != 1 || fclose(f) != 0)
         die("cannot write " COPY);
+    struct recording_writer *w = writer_reopen(COPY, &end, &e);
+    if (!w)
+        die(e.text);
+    writer_put(w, STREAM_SNAPSHOTS, records->data, records->len);
+    if (writer_finish(w, end.reason_code, end.reason, &e) < 0)
+        die(e.text);
+}
+
+/* The recording with one more snapshot, in which some bits are others. */
+static void write_copy(unsigned flips)
+{
+    struct bytes out = {0};
+
     bytes_put_varint(&out, record.len);
     const size_t body = out.len;
     bytes_put(&out, record.data, record.len);
@@ -122,12 +136,22 @@ static void write_copy(unsigned flips)
     for (; flips; flips--)
         out.data[body + name_bytes + (size_t)rand() % (record.len - name_bytes)] ^=
             (uint8_t)(1u << rand() % 8);
-    struct recording_writer *w = writer_reopen(COPY, &end, &e);
-    if (!w)
-        die(e.text);
-    writer_put(w, STREAM_SNAPSHOTS, out.data, out.len);
-    if (writer_finish(w, end.reason_code, end.reason, &e) < 0)
-        die(e.text);
+    write_with(&out);
+    bytes_free(&out);
+}
+
+/* ... and with two that say that they are of this sync point and of the next one. */
+static void write_two(uint64_t ordinal)
+{
+    struct bytes out = {0};
+
+    for (unsigned i = 0; i < 2; i++) {
+        snapshot.mark.ordinal = ordinal + i;
+        snapshot.mark.codec.ordinal = 0;
+        snprintf(snapshot.name, sizeof snapshot.name, "forged%u", i);
+        snapshot_encode(&out, &snapshot);
+    }
+    write_with(&out);
     bytes_free(&out);
 }
 
@@ -188,19 +212,50 @@ static void travel(struct recording *r)
     player_close(&player);
 }
 
+/* Go to both, and to before them; then step over the instruction, and on. */
+static void step_over_two(uint64_t ordinal)
+{
+    struct err e = {0};
+
+    write_two(ordinal);
+    struct recording *r = recording_open(COPY, &e);
+    if (!r || player_open(&player, r, NULL, &e) < 0 ||
+        timeline_open(&timeline, &player, 16u << 20, &e) < 0)
+        die(e.text);
+    for (unsigned i = 0; i < 2; i++)
+        (void)timeline_seek(&timeline, ordinal + i, &e);
+    bool good = timeline_seek(&timeline, ordinal - 1, &e) == TIMELINE_THERE;
+    while (good && player.ordinal <= ordinal)
+        good = timeline_step(&timeline, &e) == TIMELINE_THERE;
+    good &= player.ordinal > ordinal + 1;
+    /* What is restored from now on may be what was forged. */
+    (void)timeline_continue(&timeline, &e);
+    (void)timeline_seek(&timeline, ordinal - 1, &e);
+    (void)timeline_continue(&timeline, &e);
+    timeline_close(&timeline);
+    player_close(&player);
+    recording_close(r);
+    printf("%sok 1 forged snapshots within an instruction are passed\n1..1\n", good ? "" : "not ");
+}
+
 int main(int argc, char **argv)
 {
     unsigned count[OUTCOMES] = {0};
     struct err e = {0};
     int status;
 
-    if (argc != 3)
+    if (argc != 3 && argc != 4)
         return 2;
     const struct host_needs needs = {.guest_memory = 64u << 20};
     if (tool_ran_in_host("hostile_snapshots", argv, &needs, &status))
         return status;
     signal(SIGALRM, on_alarm);
     load(argv[1]);
+    if (argc == 4) {
+        step_over_two(strtoull(argv[3], NULL, 10));
+        unlink(COPY);
+        return 0;
+    }
     srand(1);
     for (int round = 0; round < atoi(argv[2]); round++) {
         const bool impossible = round < 2;
