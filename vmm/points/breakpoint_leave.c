@@ -3,7 +3,7 @@
 #include "vmm/points/breakpoint.h"
 #include "vmm/points/fingerprint.h"
 #include "vmm/points/repeat.h"
-#include "vmm/points/site.h"
+#include "vmm/kvm/site.h"
 #include "vmm/points/stepper.h"
 #include "vmm/points/watchpoint.h"
 

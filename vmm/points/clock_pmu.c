@@ -11,7 +11,7 @@
 #include "vmm/points/fingerprint.h"
 #include "vmm/points/pmu/pmu_land.h"
 #include "vmm/points/pmu/pmu_selftest.h"
-#include "vmm/points/site.h"
+#include "vmm/kvm/site.h"
 
 struct pmu_clock {
     struct pmu_target target; /* its first member */

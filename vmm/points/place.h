@@ -2,7 +2,7 @@
 #define VMM_POINTS_PLACE_H
 
 #include "vmm/points/clock.h"
-#include "vmm/points/site.h"
+#include "vmm/kvm/site.h"
 
 /*
  * Where the clock `landmark` may stop a vCPU: an instruction that a replay's breakpoint can be set

@@ -1,4 +1,4 @@
-#include "vmm/points/site.h"
+#include "vmm/kvm/site.h"
 
 #include "mmu/walk.h"
 #include "recording/event.h"

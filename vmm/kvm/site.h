@@ -1,5 +1,5 @@
-#ifndef VMM_POINTS_SITE_H
-#define VMM_POINTS_SITE_H
+#ifndef VMM_KVM_SITE_H
+#define VMM_KVM_SITE_H
 
 #include "mmu/insn.h"
 

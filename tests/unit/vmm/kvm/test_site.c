@@ -1,4 +1,4 @@
-/* vmm/points/site.c: what may be stepped. */
+/* vmm/kvm/site.c: what may be stepped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include "base/x86.h"
 #include "mmu/insn.h"
 #include "mmu/walk.h"
-#include "vmm/points/site.h"
+#include "vmm/kvm/site.h"
 
 #define CR3  0x1000u
 #define CODE 0x5000u
