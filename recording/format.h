@@ -48,6 +48,9 @@
  *   19  RDTSC of a program may have prefixes
  *   20  a vCPU's state has MXCSR (before, 0), digests and landmarks have it, too; what its x87 unit
  *       did last is in snapshots and in the state at the beginning
+ *   21  not with --smp crew: an instruction of an exit is finished before an interrupt is injected;
+ * a window that opens behind a byte of 0xfb is moved by an instruction only where that byte may be
+ *       a STI, and by one that shows nothing of a step
  *
  * BLOCK
  *
@@ -99,13 +102,14 @@
  *               The block before INDEX is an EPOCH.
  */
 #define RECORDING_MAGIC   "DITTOREC"
-#define RECORDING_VERSION 20u
+#define RECORDING_VERSION 21u
 #define RECORDING_OLDEST  12u
 /* The first with what a reader can do nothing about (18 above), and those that a reader has to
  * tell from the ones before them. */
 #define RECORDING_TRAPS_ON_ARRIVAL 18u
 #define RECORDING_RDTSC_PREFIXES   19u
 #define RECORDING_MXCSR            20u
+#define RECORDING_COMPLETES_FIRST  21u
 
 #define FILE_HEADER_BYTES  32u
 #define BLOCK_HEADER_BYTES 24u

@@ -233,6 +233,18 @@ static int schedule(struct player *p, unsigned index, struct err *e)
     return 0;
 }
 
+/* As the recorder did before it injected something (recording/format.h, 21). */
+static int finish_before_event(struct player *p, struct err *e)
+{
+    if (p->parallel || recording_version(p->recording) < RECORDING_COMPLETES_FIRST)
+        return 0;
+    if (vcpu_complete(&p->cpu->vcpu, e) < 0)
+        return -1;
+    return vcpu_is_halfway(&p->cpu->vcpu)
+               ? player_bad(p, e, "an interrupt comes in the middle of an instruction")
+               : 0;
+}
+
 int player_apply(struct player *p, const struct event *event, struct err *e)
 {
     struct kvm_sregs sregs;
@@ -242,6 +254,8 @@ int player_apply(struct player *p, const struct event *event, struct err *e)
         return -1;
     switch (event->kind) {
     case EVENT_INJECT:
+        if (finish_before_event(p, e) < 0)
+            return -1;
         vcpu_inject(&p->cpu->vcpu, event->vector);
         return 0;
     case EVENT_WINDOW:
@@ -257,6 +271,8 @@ int player_apply(struct player *p, const struct event *event, struct err *e)
     case EVENT_REGAIN:
         return player_crew_regain(p, event->all, e);
     case EVENT_NMI:
+        if (finish_before_event(p, e) < 0)
+            return -1;
         vcpu_inject_nmi(&p->cpu->vcpu);
         return 0;
     case EVENT_CR8:

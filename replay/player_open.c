@@ -164,6 +164,8 @@ static int open_cpus(struct player *p, const struct clock_ops *clock, bool count
             return -1;
         cpu->vcpu.owns_tsd = p->owns_tsd;
         cpu->vcpu.bare_rdtsc = recording_version(p->recording) < RECORDING_RDTSC_PREFIXES;
+        cpu->vcpu.steps_at_any_window =
+            p->parallel || recording_version(p->recording) < RECORDING_COMPLETES_FIRST;
         cpu->vcpu.without_mxcsr = recording_version(p->recording) < RECORDING_MXCSR;
         if (open_clock(p, cpu, clock, counted, e) < 0)
             return -1;

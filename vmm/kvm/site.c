@@ -3,6 +3,8 @@
 #include "mmu/walk.h"
 #include "recording/event.h"
 
+#define SSE_BYTES 16u
+
 static bool category_is_plain(const struct insn *insn)
 {
     const ZydisDecodedInstruction *info = &insn->info;
@@ -55,6 +57,8 @@ static bool operand_is_mapped(const struct guest_memory *m, const struct insn *i
         return false;
     if (op->element_count && insn_pushes(op))
         va -= bytes;
+    if (bytes == SSE_BYTES && va % SSE_BYTES) /* some may be unaligned, and others are a #GP */
+        return false;
     for (unsigned i = 0; i < 2; i++) {
         uint64_t at = i ? va + (bytes ? bytes - 1 : 0) : va;
         if (!walk(m, sregs->cr3, at, &t) || !guest_memory_at(m, t.gpa, 1))
@@ -115,29 +119,38 @@ enum site_quality site_quality(const struct guest_memory *m, const struct insn *
     return quality == SITE_GOOD && is_direct_jump(insn) ? SITE_JUMP : quality;
 }
 
-/* Whether it may raise #NM while the kernel has not given the program the FPU yet (CR0.TS), as old
- * kernels do. Some that came with these extensions do not, and are not missed. */
-static bool uses_fpu(const struct insn *insn)
+bool site_uses_sse(const struct insn *insn)
 {
     switch (insn->info.meta.isa_ext) {
-    case ZYDIS_ISA_EXT_X87:
-    case ZYDIS_ISA_EXT_MMX:
     case ZYDIS_ISA_EXT_SSE:
     case ZYDIS_ISA_EXT_SSE2:
     case ZYDIS_ISA_EXT_SSE3:
     case ZYDIS_ISA_EXT_SSSE3:
     case ZYDIS_ISA_EXT_SSE4:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool site_uses_fpu(const struct insn *insn)
+{
+    switch (insn->info.meta.isa_ext) {
+    case ZYDIS_ISA_EXT_X87:
+    case ZYDIS_ISA_EXT_MMX:
     case ZYDIS_ISA_EXT_XSAVE:
         return true;
     default:
-        return insn->info.meta.category == ZYDIS_CATEGORY_FCMOV;
+        return site_uses_sse(insn) || insn->info.meta.category == ZYDIS_CATEGORY_FCMOV;
     }
 }
 
 bool site_can_step(const struct guest_memory *m, const struct insn *insn,
                    const struct kvm_regs *regs, const struct kvm_sregs *sregs)
 {
-    if (regs->rflags & RFLAGS_TF || (sregs->cr0 & (CR0_EM | CR0_TS) && uses_fpu(insn)))
+    /* VEX and its kind are #UD: the guest's CPUID has no AVX, nor 3DNow. */
+    if (insn->info.encoding != ZYDIS_INSTRUCTION_ENCODING_LEGACY || regs->rflags & RFLAGS_TF ||
+        (sregs->cr0 & (CR0_EM | CR0_TS) && site_uses_fpu(insn)))
         return false;
     switch (insn->info.mnemonic) {
     case ZYDIS_MNEMONIC_PAUSE:

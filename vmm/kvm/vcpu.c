@@ -10,6 +10,7 @@
 
 #include "base/hidden_ports.h"
 #include "base/x86.h"
+#include "mmu/insn.h"
 #include "mmu/ownership.h"
 #include "mmu/walk.h"
 #include "vmm/kvm/cpuid.h"
@@ -223,6 +224,58 @@ static int enter_guest(struct vcpu *vcpu, struct vcpu_exit *fault)
     return rc;
 }
 
+/* The step there must show nothing of TF: what is no plain instruction is none that Linux has
+ * behind a STI, but HLT, CLI and PUSHF. Before format 21, any was stepped. */
+static bool can_leave_shadow_by(struct vcpu *vcpu, bool *pushes_flags)
+{
+    struct kvm_sregs sregs;
+    struct insn insn;
+
+    if (vcpu->steps_at_any_window)
+        return true;
+    vcpu_get_sregs(vcpu, &sregs);
+    /* A program has no STI, unless its kernel lets it. */
+    if (sregs.ss.dpl > (vcpu->regs->rflags >> RFLAGS_IOPL_SHIFT & 3) ||
+        !insn_decode(&vcpu->vm->memory, &sregs, linear_rip(vcpu->regs->rip, &sregs.cs), &insn))
+        return false;
+    switch (insn.info.mnemonic) {
+    case ZYDIS_MNEMONIC_HLT:
+    case ZYDIS_MNEMONIC_CLI:
+        return true;
+    case ZYDIS_MNEMONIC_PUSHFQ:
+        return *pushes_flags = true;
+    default:
+        return vcpu_can_step(vcpu, &insn);
+    }
+}
+
+/* Whether the window may have opened too early, and can be left. */
+static bool may_be_behind_sti(struct vcpu *vcpu, bool *pushes_flags)
+{
+    const uint8_t sti = 0xfb;
+    uint8_t before;
+
+    return vcpu->run->exit_reason == KVM_EXIT_IRQ_WINDOW_OPEN &&
+           vcpu_read(vcpu, vcpu->regs->rip - 1, &before, 1) == 1 && before == sti &&
+           can_leave_shadow_by(vcpu, pushes_flags);
+}
+
+/* In the flags that the step has pushed. */
+static void hide_tf(struct vcpu *vcpu)
+{
+    const struct guest_memory *m = &vcpu->vm->memory;
+    struct kvm_sregs sregs;
+    struct translation to;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    uint8_t *byte =
+        walk(m, sregs.cr3, vcpu->regs->rsp + 1, &to) ? guest_memory_at(m, to.gpa, 1) : NULL;
+    if (byte) {
+        *byte &= (uint8_t) ~(RFLAGS_TF >> 8);
+        guest_memory_mark(m, byte, 1);
+    }
+}
+
 /*
  * AMD's VMRUN as emulated by QEMU does not reload the interrupt shadow, so a window can open one
  * instruction early, right behind STI; real hardware never shows this. One step from there brings
@@ -233,11 +286,10 @@ static int enter_guest(struct vcpu *vcpu, struct vcpu_exit *fault)
 static int leave_sti_shadow(struct vcpu *vcpu, struct vcpu_exit *fault)
 {
     struct kvm_run *run = vcpu->run;
-    uint8_t before;
+    bool pushes_flags = false;
     int rc;
 
-    if (run->exit_reason != KVM_EXIT_IRQ_WINDOW_OPEN ||
-        vcpu_read(vcpu, vcpu->regs->rip - 1, &before, 1) != 1 || before != 0xfb)
+    if (!may_be_behind_sti(vcpu, &pushes_flags))
         return 0;
     run->request_interrupt_window = 0;
     set_debug(vcpu, true);
@@ -246,16 +298,22 @@ static int leave_sti_shadow(struct vcpu *vcpu, struct vcpu_exit *fault)
         exit_at_once(vcpu, false);
     set_debug(vcpu, vcpu->stepping);
     run->request_interrupt_window = 1;
+    if (vcpu->kicked) /* such a kick is for the next run */
+        exit_at_once(vcpu, true);
     if (fault->kind)
         return 0;
     if (rc < 0)
         return -1;
+    if (pushes_flags && run->exit_reason == KVM_EXIT_DEBUG)
+        hide_tf(vcpu);
     if (run->exit_reason == KVM_EXIT_DEBUG && is_at_own(vcpu))
         return 0; /* a breakpoint of ours on that instruction: the window comes again behind it */
     if (run->exit_reason == KVM_EXIT_DEBUG && !give_back(vcpu))
         run->exit_reason = KVM_EXIT_IRQ_WINDOW_OPEN;
     else if (run->exit_reason == KVM_EXIT_DEBUG && !vcpu->stepping)
         run->exit_reason = KVM_EXIT_INTR; /* the window opens behind the guest's #DB */
+    if (run->exit_reason == KVM_EXIT_IRQ_WINDOW_OPEN && !run->if_flag && !vcpu->steps_at_any_window)
+        run->exit_reason = KVM_EXIT_INTR; /* it was a CLI: no window has opened */
     return 0;
 }
 

@@ -44,6 +44,9 @@ struct vcpu {
     bool guest_tsd; /* what the guest believes of it then */
     /* RDTSC with a prefix is not taken for one in programs: recording/format.h, before 19. */
     bool bare_rdtsc;
+    /* Whatever is behind a byte like STI's is stepped where a window opens: before 21, and where
+     * memory is another CPU's. */
+    bool steps_at_any_window;
     /* Digests have 0 for MXCSR: before 20. To be set before one is taken. */
     bool without_mxcsr;
 };
@@ -131,6 +134,9 @@ int vcpu_run_step(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e);
  * probes say that they work. */
 unsigned vcpu_add_debug_register(struct vcpu *vcpu, uint64_t va);
 void vcpu_remove_debug_register(struct vcpu *vcpu, unsigned number);
+/* Whether that shows nothing of TF, where the vCPU stands at this instruction (vmm/kvm/site.h). */
+struct insn;
+bool vcpu_can_step(struct vcpu *vcpu, const struct insn *insn);
 /* A segment of 64-bit code, or of data, as SYSCALL loads it; the selector's RPL is its DPL. */
 struct kvm_segment vcpu_flat_segment(unsigned selector, bool code);
 /* The linear address of an instruction: outside 64-bit code, CS has a base. */

@@ -11,6 +11,7 @@
 #include "vmm/kvm/cpuid.h"
 #include "vmm/kvm/cr4.h"
 #include "vmm/kvm/msr.h"
+#include "vmm/kvm/site.h"
 
 struct msr_block {
     struct kvm_msrs head;
@@ -34,11 +35,13 @@ struct legacy_area {
     uint32_t mxcsr, mxcsr_mask;
     uint8_t st[8][16], xmm[16][16];
 };
-#define XSTATE_BV  128u /* the header's first word (13.4.2), in words of 32 bits */
-#define XSTATE_X87 1u
-#define XSTATE_SSE 2u
-#define XSTATE_AVX 4u /* has MXCSR, too */
-#define FCW_RESET  0x37fu
+#define XSTATE_BV   128u /* the header's first word (13.4.2), in words of 32 bits */
+#define XSTATE_X87  1u
+#define XSTATE_SSE  2u
+#define XSTATE_AVX  4u /* has MXCSR, too */
+#define FCW_RESET   0x37fu
+#define FSW_SUMMARY 0x80u   /* there is an exception that is not masked */
+#define MXCSR_MASKS 0x1f80u /* of all exceptions */
 
 /* KVM_GET_FPU and KVM_SET_FPU leave out MXCSR, and a vCPU that has not run yet keeps nothing of the
  * latter: XSTATE_BV says that all is as at reset. */
@@ -70,6 +73,24 @@ static int fpu_get(const struct vcpu *vcpu, struct kvm_fpu *fpu)
     memcpy(fpu->fpr, area.st, sizeof fpu->fpr);
     memcpy(fpu->xmm, area.xmm, sizeof fpu->xmm);
     return 0;
+}
+
+/* Intel SDM vol. 1, 8.7 and 11.5: what an x87 instruction has raised, the next one that waits is
+ * stopped by; what an SSE instruction raises stops itself. */
+static bool may_stop(const struct insn *insn, const struct kvm_fpu *fpu)
+{
+    return fpu->fsw & FSW_SUMMARY || (site_uses_sse(insn) && ~fpu->mxcsr & MXCSR_MASKS);
+}
+
+bool vcpu_can_step(struct vcpu *vcpu, const struct insn *insn)
+{
+    struct kvm_sregs sregs;
+    struct kvm_fpu fpu;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    if (!site_can_step(&vcpu->vm->memory, insn, vcpu->regs, &sregs))
+        return false;
+    return !site_uses_fpu(insn) || (fpu_get(vcpu, &fpu) == 0 && !may_stop(insn, &fpu));
 }
 
 static int fpu_set(const struct vcpu *vcpu, const struct kvm_fpu *fpu)

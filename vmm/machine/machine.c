@@ -235,6 +235,7 @@ static int create_cpus(struct machine *m, struct err *e)
         if (vcpu_create(&cpu->vcpu, vm, i, m->config.cpus, e) < 0)
             return -1;
         cpu->vcpu.owns_tsd = m->config.owns_tsd;
+        cpu->vcpu.steps_at_any_window = m->config.parallel;
         if (clock_open(&cpu->clock, m->config.clock, &cpu->vcpu, &m->hook, e) < 0)
             return -1;
     }

@@ -141,16 +141,38 @@ void install_hook(struct machine *m, struct machine_cpu *cpu)
     recorder_hook(m->recorder, &m->hook);
 }
 
-void deliver(struct machine *m, struct machine_cpu *cpu)
+/*
+ * Whether something can be injected where the vCPU stands. Its instruction is finished first: if
+ * that ends in an exception, KVM forgets an interrupt that was injected before it. With CPUs that
+ * run at the same time that would take memory of others; only what an MSR or CR4 has raised is
+ * known there.
+ */
+static int can_inject(const struct machine *m, struct machine_cpu *cpu, bool *can, struct err *e)
 {
-    bool pending = pc_irq_pending(&m->pc, cpu->vcpu.index);
+    struct vcpu *vcpu = &cpu->vcpu;
 
-    if (cpu->nmi && !cpu->fault_pending) {
+    *can = !cpu->fault_pending;
+    if (!*can || m->crew)
+        return 0;
+    if (vcpu_complete(vcpu, e) < 0)
+        return -1;
+    *can = !vcpu_is_halfway(vcpu) && vcpu_exception_pending(vcpu) < 0;
+    return 0;
+}
+
+int deliver(struct machine *m, struct machine_cpu *cpu, struct err *e)
+{
+    bool pending = pc_irq_pending(&m->pc, cpu->vcpu.index), can = false;
+
+    if ((cpu->nmi || (pending && vcpu_interruptible(&cpu->vcpu))) &&
+        can_inject(m, cpu, &can, e) < 0)
+        return -1;
+    if (cpu->nmi && can) {
         recorder_nmi(m->recorder);
         vcpu_inject_nmi(&cpu->vcpu);
         cpu->nmi = false;
     }
-    if (pending && !cpu->fault_pending && vcpu_interruptible(&cpu->vcpu)) {
+    if (pending && can && vcpu_interruptible(&cpu->vcpu)) {
         uint8_t vector = pc_irq_acknowledge(&m->pc, cpu->vcpu.index);
         recorder_interrupt(m->recorder, vector);
         vcpu_inject(&cpu->vcpu, vector);
@@ -165,6 +187,7 @@ void deliver(struct machine *m, struct machine_cpu *cpu)
     m->pending_ns = m->retry_ns = m->retry_after_ns = 0;
     m->entry_wanted = false;
     vcpu_want_window(&cpu->vcpu, cpu->window);
+    return 0;
 }
 
 /* ---- exits ---- */
@@ -415,9 +438,8 @@ static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
         install_hook(m, m->cpu);
     if (code_watch_is_due(m, now))
         code_watch_look(m, &m->cpu->vcpu, now);
-    deliver(m, m->cpu);
     m->at_sync = false;
-    return 0;
+    return deliver(m, m->cpu, e);
 }
 
 uint64_t show_output(struct machine *m, uint64_t now, uint64_t wake)

@@ -65,13 +65,13 @@ bool machine_stop_wanted(const struct machine *m);
 /* Everything the outside world does to the devices by now. Returns when something is to be done
  * next: both are the host's time. */
 uint64_t update_devices(struct machine *m, uint64_t now);
-/* CR8 and the task priority of the APIC are one thing: what the CPU did to it since its last exit is
- * seen here, and what it did by way of the APIC in handle_sync(). */
+/* CR8 and the task priority of the APIC are one thing: what the CPU did to it since its last exit
+ * is seen here, and what it did by way of the APIC in handle_sync(). */
 void note_task_priority(struct machine *m, struct machine_cpu *cpu);
 /* Record a sync point, and do what the guest wants there. */
 void handle_sync(struct machine *m, struct machine_cpu *cpu, struct vcpu_exit *exit);
-/* What waits for the CPU at the sync point where it stands, before it runs on. */
-void deliver(struct machine *m, struct machine_cpu *cpu);
+/* What waits for the CPU at the sync point where it stands, before it runs on. -1: KVM failed. */
+int deliver(struct machine *m, struct machine_cpu *cpu, struct err *e);
 /* Whether the #GP hook (vmm/points/gphook.h) is not in place, and can be. To be asked at every sync
  * point: it looks at some of them. */
 bool hook_is_due(struct machine *m, struct machine_cpu *cpu);

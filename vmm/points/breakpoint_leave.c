@@ -3,7 +3,7 @@
 #include "vmm/points/breakpoint.h"
 #include "vmm/points/fingerprint.h"
 #include "vmm/points/repeat.h"
-#include "vmm/kvm/site.h"
+#include "mmu/insn.h"
 #include "vmm/points/stepper.h"
 #include "vmm/points/watchpoint.h"
 
@@ -209,7 +209,7 @@ enum breakpoint_stop breakpoints_leave(struct breakpoints *set, struct vcpu_exit
     const bool known =
         insn_decode(&vcpu->vm->memory, &sregs, linear_rip(vcpu->regs->rip, &sregs.cs), &insn);
     const bool repeats = known && sregs.cs.l && repeat_is(&insn);
-    if (known && !repeats && site_can_step(&vcpu->vm->memory, &insn, vcpu->regs, &sregs))
+    if (known && !repeats && vcpu_can_step(vcpu, &insn))
         return step_plainly(set, exit, e);
     if (began && may_run_on(set, &sregs)) {
         set->repeating = false;

@@ -216,8 +216,10 @@ static enum clock_choice choose_place(struct clock *c, const struct clock_host *
         return CLOCK_LATER;
     if (host->concurrent)
         return choose_concurrently(c, host, landmark, exit, e);
-    /* Code that steps itself would be in its kernel behind the moment, nearly always. */
-    if (host->watches && !patches && !(vcpu->regs->rflags & RFLAGS_TF)) {
+    /* Code that steps itself would be in its kernel behind the moment, nearly always; and code that
+     * lets nobody in for most of its time would never be stopped. */
+    if (host->watches && !patches && host->effort < CLOCK_ANY_PLACE &&
+        !(vcpu->regs->rflags & RFLAGS_TF)) {
         const enum clock_choice choice = look_what_changes(c, host, &pointed, exit, e);
         if (has_ended(choice))
             return choice;

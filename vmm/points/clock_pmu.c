@@ -8,10 +8,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "mmu/insn.h"
 #include "vmm/points/fingerprint.h"
 #include "vmm/points/pmu/pmu_land.h"
 #include "vmm/points/pmu/pmu_selftest.h"
-#include "vmm/kvm/site.h"
 
 struct pmu_clock {
     struct pmu_target target; /* its first member */
@@ -57,14 +57,13 @@ static int target_step(struct pmu_target *t, struct vcpu_exit *exit, struct err 
 static bool target_can_step(struct pmu_target *t)
 {
     struct vcpu *vcpu = clock_of(t)->vcpu;
-    const struct guest_memory *m = &vcpu->vm->memory;
     struct kvm_sregs sregs;
     struct insn insn;
 
     vcpu_get_sregs(vcpu, &sregs);
     return !vcpu_event_pending(vcpu) &&
-           insn_decode(m, &sregs, linear_rip(vcpu->regs->rip, &sregs.cs), &insn) &&
-           site_can_step(m, &insn, vcpu->regs, &sregs);
+           insn_decode(&vcpu->vm->memory, &sregs, linear_rip(vcpu->regs->rip, &sregs.cs), &insn) &&
+           vcpu_can_step(vcpu, &insn);
 }
 
 static bool target_matches(struct pmu_target *t, const struct landmark *l)

@@ -90,12 +90,10 @@ static enum clock_choice finish_repeat(struct clock *c, const struct insn *insn,
 {
     struct vcpu *vcpu = c->vcpu;
     const uint64_t rip = vcpu->regs->rip, began = host_now_ns();
-    struct kvm_sregs sregs;
 
-    vcpu_get_sregs(vcpu, &sregs);
     while (vcpu->regs->rip == rip) {
-        if (!c->ops->steps_only && (host_now_ns() - began > RUN_TO_NS ||
-                                    !site_can_step(&vcpu->vm->memory, insn, vcpu->regs, &sregs)))
+        if (!c->ops->steps_only &&
+            (host_now_ns() - began > RUN_TO_NS || !vcpu_can_step(vcpu, insn)))
             return CLOCK_LATER;
         const enum clock_choice stepped = step(c, exit, e);
         if (stepped != CLOCK_CHOSEN)
@@ -143,7 +141,7 @@ enum clock_choice place_near(struct clock *c, const struct clock_host *host,
         }
         /* A PAUSE is no place, but may be all that kicks ever meet in a loop of a few instructions.
          */
-        if (!site_can_step(m, &insn, vcpu->regs, &sregs))
+        if (!vcpu_can_step(vcpu, &insn))
             return CLOCK_LATER;
         const enum clock_choice stepped = step(c, exit, e);
         if (stepped != CLOCK_CHOSEN)

@@ -146,7 +146,8 @@ static int take_turn(struct member *c, struct err *e)
     c->cpu->state = CPU_RUNS;
     if (c->cpu->starts && start(c, e) < 0)
         return -1;
-    deliver(m, c->cpu);
+    if (deliver(m, c->cpu, e) < 0)
+        return -1;
     c->wanted_ns = c->pending_ns = c->retry_ns = c->retry_after_ns = 0;
     c->runs = true;
     written_forget(c->cpu->vcpu.vm, host_elapsed(m));

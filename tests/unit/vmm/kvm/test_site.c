@@ -109,10 +109,30 @@ static void test_fpu_that_is_not_there(void **state)
     }
 }
 
+static void test_what_may_be_an_exception(void **state)
+{
+    static const struct {
+        const char *code;
+        size_t len;
+        bool can;
+    } insn[] = {
+        {"\x0f\x28\x40\x10", 4, true},      /* movaps 16(%rax), %xmm0 */
+        {"\x0f\x28\x40\x08", 4, false},     /* movaps 8(%rax), %xmm0 */
+        {"\xc5\xf8\x58\xc1", 4, false},     /* vaddps %xmm1, %xmm0, %xmm0 */
+        {"\xc4\xe2\x78\xf2\xc1", 5, false}, /* andn %ecx, %eax, %eax */
+        {"\x0f\x0f\xc1\x9e", 4, false},     /* pfadd %mm1, %mm0 */
+    };
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof insn / sizeof *insn; i++)
+        assert_int_equal(can_step(0, insn[i].code, insn[i].len), insn[i].can);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_fpu_that_is_not_there, make, drop),
+        cmocka_unit_test_setup_teardown(test_what_may_be_an_exception, make, drop),
         cmocka_unit_test_setup_teardown(test_addresses_with_a_part_that_is_hidden, make, drop),
     };
 
