@@ -240,6 +240,32 @@ static void test_reads_to_device(unsigned cpl, const struct breakpoint_means *me
     ok(good, "an INS to a device's memory", cpl, means);
 }
 
+/* ---- steps ---- */
+
+GUEST_CODE(loads_ss, "mov %ss, %eax\n"
+                     "mov %eax, %ss\n"
+                     "pushf\n"
+                     "loads_ss_behind: nop\n" GUEST_DONE);
+extern const uint8_t loads_ss_behind[];
+
+/* A step over a load of SS takes the next instruction along, which must not show TF either. */
+static void test_loads_ss(void)
+{
+    struct stepper stepper;
+    struct step done;
+    struct err e = {0};
+
+    start(PROGRAM(loads_ss), 0, NULL);
+    stepper_init(&stepper, &guest.vcpu);
+    while (guest.vcpu.regs->rip != ADDRESS(loads_ss, loads_ss_behind) &&
+           stepper_step(&stepper, &done, &last, &e) == 0 && done.kind == STEP_DONE)
+        ;
+    const bool there = guest.vcpu.regs->rip == ADDRESS(loads_ss, loads_ss_behind);
+    stepper_close(&stepper);
+    const uint64_t *top = guest_memory_at(&guest.vm.memory, guest.vcpu.regs->rsp, sizeof *top);
+    ok(there && top && !(*top & RFLAGS_TF), "a step over a load of SS and PUSHF", 0, NULL);
+}
+
 /* ---- injected interrupts ---- */
 
 #define NMI_VECTOR   2u
@@ -602,6 +628,7 @@ int main(int argc, char **argv)
         test_reads_to_device(cpl, NULL);
         test_reads_to_device(cpl, &breakpoint_step);
     }
+    test_loads_ss();
     test_resume_flag();
     test_guest_watch();
     test_guest_step(0);

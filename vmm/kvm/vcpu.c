@@ -234,8 +234,9 @@ static bool can_leave_shadow_by(struct vcpu *vcpu, bool *pushes_flags)
     if (vcpu->steps_at_any_window)
         return true;
     vcpu_get_sregs(vcpu, &sregs);
-    /* A program has no STI, unless its kernel lets it. */
-    if (sregs.ss.dpl > (vcpu->regs->rflags >> RFLAGS_IOPL_SHIFT & 3) ||
+    /* A program has no STI, unless its kernel lets it; and nothing is stepped that steps itself. */
+    if (vcpu->regs->rflags & RFLAGS_TF ||
+        sregs.ss.dpl > (vcpu->regs->rflags >> RFLAGS_IOPL_SHIFT & 3) ||
         !insn_decode(&vcpu->vm->memory, &sregs, linear_rip(vcpu->regs->rip, &sregs.cs), &insn))
         return false;
     switch (insn.info.mnemonic) {

@@ -263,22 +263,19 @@ static unsigned is_branch(const struct insn *insn)
            insn->info.mnemonic != ZYDIS_MNEMONIC_XBEGIN;
 }
 
-/* Behind a load of SS a step may take the next instruction along. */
-static unsigned branches_done(const struct stepper *s, const struct insn *insn,
-                              const struct kvm_sregs *sregs)
+/* Behind a load of SS a step may take the next instruction along: whether it did. */
+static bool took_second(const struct stepper *s, const struct insn *insn,
+                        const struct kvm_sregs *sregs, struct insn *second)
 {
     const uint64_t behind = insn->va + insn->info.length;
-    struct insn second;
 
-    if (is_branch(insn))
-        return 1;
     for (unsigned i = 0; i < insn->info.operand_count_visible; i++)
         if (insn->operands[i].type == ZYDIS_OPERAND_TYPE_REGISTER &&
             insn->operands[i].reg.value == ZYDIS_REGISTER_SS &&
             (insn->operands[i].actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
             return linear_rip(s->vcpu->regs->rip, &sregs->cs) != behind &&
-                   insn_decode(&s->vcpu->vm->memory, sregs, behind, &second) && is_branch(&second);
-    return 0;
+                   insn_decode(&s->vcpu->vm->memory, sregs, behind, second);
+    return false;
 }
 
 static bool is_pushf(const struct insn *insn)
@@ -331,8 +328,11 @@ struct stepped {
 /* The instruction was executed. */
 static void retire(struct stepper *s, const struct stepped *of, struct step *step)
 {
-    step->branches = branches_done(s, &of->insn, &of->sregs);
-    if (is_pushf(&of->insn) && !of->own_tf)
+    struct insn second;
+    const bool two = took_second(s, &of->insn, &of->sregs, &second);
+
+    step->branches = is_branch(&of->insn) || (two && is_branch(&second));
+    if ((is_pushf(&of->insn) || (two && is_pushf(&second))) && !of->own_tf)
         hide_tf(s, 0);
     if (of->loads_tf)
         show_tf(s);
