@@ -66,6 +66,13 @@ static bool user_space_exists(const struct guest_memory *m, uint64_t cr3)
     return false;
 }
 
+static bool is_hlt(const struct guest_memory *m, uint64_t cr3, uint64_t va)
+{
+    uint8_t byte;
+
+    return walk_read(m, cr3, va, &byte, 1) == 1 && byte == HLT;
+}
+
 bool gphook_prepare(struct vcpu *vcpu, struct gp_hook *hook, uint64_t *gate_gpa, uint8_t gate[16])
 {
     static const uint8_t hlt[] = {HLT}, iretq[] = {0x48, 0xcf};
@@ -87,7 +94,9 @@ bool gphook_prepare(struct vcpu *vcpu, struct gp_hook *hook, uint64_t *gate_gpa,
     hook->ud = ud.handler;
     hook->rip = find_code(m, s.cr3, hook->handler, hlt, sizeof hlt);
     hook->iretq = find_code(m, s.cr3, hook->handler, iretq, sizeof iretq);
-    if (!hook->rip || !hook->iretq)
+    /* A gate that leads to a HLT is one that dittovm has redirected, in a machine whose memory was
+     * written to its disk (hibernation): what its handler was is not known. */
+    if (!hook->rip || !hook->iretq || is_hlt(m, s.cr3, hook->handler))
         return false;
     gate_redirect(gate, hook->rip);
     return true;
