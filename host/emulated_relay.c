@@ -143,6 +143,10 @@ static void read_control(struct relay *y)
     ssize_t n = read(y->control, y->line + y->line_length, sizeof y->line - y->line_length);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
+    if (n <= 0 && y->exited) { /* its streams may hold more */
+        y->control = -1;
+        return;
+    }
     if (n <= 0) {
         err_set(y->e, STATUS_ERROR, "the emulated KVM host ended unexpectedly");
         finish(y, y->saved && !y->ready ? RELAY_NOT_SAVED : RELAY_SILENCE, 0);
@@ -229,6 +233,8 @@ static void drain_output(struct relay *y, struct stream *s, unsigned number)
 
 static void tick(struct relay *y)
 {
+    if (y->exited) /* the agent has nothing more to say; what waits is our reader's affair */
+        return;
     y->silent_ticks++;
     if (!y->ready && y->silent_ticks * TICK_MS / 1000 >= y->start_seconds) {
         err_set(y->e, STATUS_ERROR, "the emulated KVM host did not start within %u s",
@@ -239,6 +245,29 @@ static void tick(struct relay *y)
         finish(y, RELAY_SILENCE, 0);
     } else if (y->ready) {
         order(y, "P\n");
+    }
+}
+
+/* Whether the whole stream has been handed on, as far as the agent has counted. */
+static bool is_through(const struct stream *s, uint64_t bytes)
+{
+    return empty(s) && s->bytes_read >= bytes;
+}
+
+static bool is_cut_short(const struct stream *s, uint64_t bytes)
+{
+    return s->from < 0 && empty(s) && s->bytes_read < bytes;
+}
+
+/* The command has ended: whether its output has, too. */
+static void look_at_output(struct relay *y)
+{
+    if (is_through(&y->out, y->out_bytes) && is_through(&y->err, y->err_bytes)) {
+        finish(y, RELAY_EXITED, y->command_status);
+    } else if (is_cut_short(&y->out, y->out_bytes) || is_cut_short(&y->err, y->err_bytes)) {
+        err_set(y->e, STATUS_ERROR,
+                "the emulated KVM host ended before all output of the command had come");
+        finish(y, RELAY_FAILED, 0);
     }
 }
 
@@ -280,9 +309,8 @@ static void step(struct relay *y)
     if (p[CONTROL].revents & POLLOUT)
         send_orders(y);
 
-    if (y->exited && empty(&y->out) && empty(&y->err) && y->out.bytes_read >= y->out_bytes &&
-        y->err.bytes_read >= y->err_bytes)
-        finish(y, RELAY_EXITED, y->command_status);
+    if (y->exited)
+        look_at_output(y);
 }
 
 /* A full disk is our failure; that a reader went away is the command's own affair. */

@@ -69,7 +69,8 @@ _Noreturn void agent_fail(const char *format, ...)
     fprintf(stderr, "khost: %s\n", text);
     agent_say("F %s", text);
     /* The outside ends QEMU as soon as it has read the line. */
-    sleep(10);
+    /* What was written may be on its way, as slowly as somebody reads it. */
+    poll(&(struct pollfd){.fd = ports.fd[KHOST_PORT_CONTROL]}, 1, -1);
     power_off();
 }
 

@@ -1,0 +1,180 @@
+/* host/emulated_relay.c, with this test as the agent. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "host/emulated_relay.h"
+
+#define BYTES 200000u
+
+struct conversation {
+    int ports[4]; /* the agent's ends */
+    int output;   /* what the command has put out arrives here */
+    pid_t relay;
+};
+
+/* The relay's process: status 100 + how the conversation ended, or the command's. */
+static _Noreturn void relay(const int ports[4])
+{
+    char *const nothing[] = {NULL}, *const argv[] = {(char *)"dittovm", NULL};
+    const struct emulated_request r = {
+        .cwd = "/", .rw_dirs = nothing, .env = nothing, .argv = argv};
+    struct err e = {0};
+    sigset_t set;
+    int status = 0;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGWINCH);
+    const int signals = signalfd(-1, &set, SFD_CLOEXEC);
+    const enum relay_end end = emulated_relay(ports, signals, &r, false, 60, &status, &e);
+    if (end != RELAY_EXITED)
+        fprintf(stderr, "# %s\n", e.text);
+    _exit(end == RELAY_EXITED ? status : 100 + (int)end);
+}
+
+static void begin(struct conversation *c)
+{
+    int theirs[4], out[2];
+
+    for (unsigned i = 0; i < 4; i++) {
+        int pair[2];
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+        c->ports[i] = pair[0];
+        theirs[i] = pair[1];
+        fcntl(pair[1], F_SETFL, O_NONBLOCK);
+    }
+    assert_int_equal(pipe(out), 0);
+    fflush(NULL);
+    c->relay = fork();
+    assert_true(c->relay >= 0);
+    if (c->relay == 0) {
+        const int null = open("/dev/null", O_RDONLY);
+        for (unsigned i = 0; i < 4; i++)
+            close(c->ports[i]);
+        dup2(null, STDIN_FILENO);
+        dup2(out[1], STDOUT_FILENO);
+        close(out[0]);
+        close(out[1]);
+        relay(theirs);
+    }
+    for (unsigned i = 0; i < 4; i++)
+        close(theirs[i]);
+    close(out[1]);
+    c->output = out[0];
+}
+
+static void say(const struct conversation *c, const char *line)
+{
+    assert_int_equal(write(c->ports[0], line, strlen(line)), strlen(line));
+}
+
+/* Greet, and put out so many bytes: more than what lies between here and who reads, but not than
+ * what it all holds. */
+static void put_out(const struct conversation *c, size_t bytes)
+{
+    const int port = c->ports[KHOST_PORT_STDOUT - KHOST_PORT_CONTROL], large = 1 << 20;
+    uint8_t *data = calloc(1, bytes);
+    char line[32];
+
+    assert_non_null(data);
+    setsockopt(port, SOL_SOCKET, SO_SNDBUF, &large, sizeof large);
+    snprintf(line, sizeof line, "R %u\n", KHOST_PROTOCOL_VERSION);
+    say(c, line);
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t n = write(port, data + done, bytes - done);
+        assert_true(n > 0);
+        done += (size_t)n;
+    }
+    free(data);
+}
+
+static void host_ends(struct conversation *c)
+{
+    for (unsigned i = 0; i < 4; i++)
+        close(c->ports[i]);
+}
+
+/* Read all of it; returns the relay's status. */
+static int read_output(struct conversation *c, size_t *bytes)
+{
+    char buffer[4096];
+    ssize_t n;
+    int status;
+
+    *bytes = 0;
+    while ((n = read(c->output, buffer, sizeof buffer)) > 0)
+        *bytes += (size_t)n;
+    close(c->output);
+    assert_int_equal(waitpid(c->relay, &status, 0), c->relay);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* The host has gone by the time that somebody reads. */
+static void output_outlives_the_host(void **state)
+{
+    struct conversation c;
+    size_t bytes;
+    char line[64];
+
+    (void)state;
+    begin(&c);
+    put_out(&c, BYTES);
+    snprintf(line, sizeof line, "X 3 %u 0\n", BYTES);
+    say(&c, line);
+    host_ends(&c);
+    usleep(200000);
+    assert_int_equal(read_output(&c, &bytes), 3);
+    assert_int_equal(bytes, BYTES);
+}
+
+static void output_that_is_missing_is_said(void **state)
+{
+    struct conversation c;
+    size_t bytes;
+    char line[64];
+
+    (void)state;
+    begin(&c);
+    put_out(&c, BYTES);
+    snprintf(line, sizeof line, "X 0 %u 0\n", BYTES + 1);
+    say(&c, line);
+    host_ends(&c);
+    assert_int_equal(read_output(&c, &bytes), 100 + RELAY_FAILED);
+    assert_int_equal(bytes, BYTES);
+}
+
+static void a_host_that_ends_before_its_command_is_told(void **state)
+{
+    struct conversation c;
+    size_t bytes;
+
+    (void)state;
+    begin(&c);
+    put_out(&c, 10);
+    host_ends(&c);
+    assert_int_equal(read_output(&c, &bytes), 100 + RELAY_SILENCE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(output_outlives_the_host),
+        cmocka_unit_test(output_that_is_missing_is_said),
+        cmocka_unit_test(a_host_that_ends_before_its_command_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
