@@ -47,6 +47,16 @@ void text_clean(char *text)
     }
 }
 
+int text_fitting(const char *text, unsigned most)
+{
+    size_t len = strnlen(text, (size_t)most + 1);
+
+    if (len > most)
+        for (len = most; len && ((unsigned char)text[len] & 0xc0) == 0x80; len--)
+            continue;
+    return (int)len;
+}
+
 void text_print(FILE *out, const char *format, ...)
 {
     va_list args;

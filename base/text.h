@@ -13,6 +13,9 @@
  * changes the direction or the line, and of what is not UTF-8 becomes '?'. */
 void text_clean(char *text);
 
+/* How many bytes of it are at most so many, and whole UTF-8 characters: for "%.*s". */
+int text_fitting(const char *text, unsigned most);
+
 /* Like fprintf(), for one line: what it makes is cleaned, but for line ends at its end. */
 void text_print(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

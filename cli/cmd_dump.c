@@ -1,5 +1,6 @@
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -13,6 +14,7 @@
 struct dump {
     struct stream_reader *syncs, *events;
     struct snapshot_list snapshots;
+    size_t snapshot; /* the first that is not shown yet */
     struct sync_point last[MAX_VCPUS];
     unsigned vcpu; /* that runs now */
     struct event_codec codec;
@@ -141,6 +143,9 @@ static int dump_events(struct dump *d, struct err *e)
     for (;;) {
         if (fetch(d, e) < 0)
             return -1;
+        if (d->has_next && d->next.ordinal < d->ordinal)
+            return err_set(e, STATUS_BAD_RECORDING, "%s is damaged: its events are out of order",
+                           d->path);
         if (!d->has_next || d->next.ordinal != d->ordinal)
             return 0;
         if (d->next.kind == EVENT_SCHEDULE)
@@ -151,11 +156,22 @@ static int dump_events(struct dump *d, struct err *e)
     }
 }
 
-static void dump_snapshots(const struct dump *d)
+static int by_place(const void *a, const void *b)
 {
-    for (size_t i = 0; i < d->snapshots.count; i++)
-        if (d->snapshots.at[i].ordinal == d->ordinal)
-            print_line(d, "snapshot", d->snapshots.at[i].name);
+    const struct snapshot_entry *x = a, *y = b;
+
+    return x->ordinal != y->ordinal ? (x->ordinal > y->ordinal) - (x->ordinal < y->ordinal)
+                                    : (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* They are in order of their places. */
+static void dump_snapshots(struct dump *d)
+{
+    const struct snapshot_list *list = &d->snapshots;
+
+    for (; d->snapshot < list->count && list->at[d->snapshot].ordinal <= d->ordinal; d->snapshot++)
+        if (list->at[d->snapshot].ordinal == d->ordinal)
+            print_line(d, "snapshot", list->at[d->snapshot].name);
 }
 
 static int dump_all(struct dump *d, struct err *e)
@@ -225,8 +241,11 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
         return -1;
     d.syncs = stream_open(r, STREAM_SYNCS, e);
     d.events = d.syncs ? stream_open(r, STREAM_EVENTS, e) : NULL;
-    if (d.events && snapshot_list_load(&d.snapshots, r, e) == 0)
+    if (d.events && snapshot_list_load(&d.snapshots, r, e) == 0) {
+        if (d.snapshots.count)
+            qsort(d.snapshots.at, d.snapshots.count, sizeof *d.snapshots.at, by_place);
         rc = dump_all(&d, e);
+    }
     snapshot_list_free(&d.snapshots);
     if (d.events)
         stream_close(d.events);

@@ -2,6 +2,7 @@
  * dittovm: records a whole virtual machine and replays it instruction for instruction.
  * This file finds the subcommand; the work begins in cli/cmd_*.c.
  */
+#include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -111,6 +112,20 @@ static int dispatch(int argc, char **argv, struct err *e)
     return err_set(e, STATUS_USAGE, "no command '%s' (see dittovm --help)", argv[1]);
 }
 
+/* False: not all that was to be shown is. A reader who went away wants no message (`| head`), nor
+ * does who has had one. */
+static bool finish_output(bool tell)
+{
+    const bool failed = fflush(stdout) != 0;
+    const char *why = failed ? strerror(errno) : "an earlier write failed";
+
+    if (!failed && !ferror(stdout))
+        return true;
+    if (tell && !(failed && errno == EPIPE))
+        fprintf(stderr, "dittovm: cannot write to standard output: %s\n", why);
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     struct err e = {.status = STATUS_ERROR};
@@ -120,7 +135,7 @@ int main(int argc, char **argv)
     int status = dispatch(argc, argv, &e);
     if (e.text[0] && status != STATUS_OK)
         fprintf(stderr, "dittovm: %s\n", e.text);
-    if (fflush(stdout) != 0 && status == STATUS_OK)
+    if (!finish_output(status == STATUS_OK) && status == STATUS_OK)
         status = STATUS_ERROR;
     return status < 0 ? (int)e.status : status;
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "boot/diskimage/diskimage.h"
 #include "host/emulated.h"
 
@@ -55,7 +56,8 @@ static int load_files(struct run_sources *s, const struct run_options *o, struct
         return -1;
     if (o->initrd && file_read(o->initrd, INITRD_MAX, &s->initrd, &s->initrd_len, e) < 0)
         return -1;
-    snprintf(s->description, sizeof s->description, "kernel %s", o->kernel);
+    snprintf(s->description, sizeof s->description, "kernel %.*s", text_fitting(o->kernel, 400),
+             o->kernel);
     return join_command_line(s, "", "", o, e);
 }
 
@@ -75,8 +77,8 @@ static int load_from_disk(struct run_sources *s, const struct run_options *o, st
     s->initrd = boot.initrd;
     s->initrd_len = boot.initrd_len;
     boot.kernel = boot.initrd = NULL;
-    snprintf(s->description, sizeof s->description, "%.200s: %s, %.200s", o->disk, boot.loader,
-             boot.kernel_path);
+    snprintf(s->description, sizeof s->description, "%.*s: %s, %.*s", text_fitting(o->disk, 200),
+             o->disk, boot.loader, text_fitting(boot.kernel_path, 200), boot.kernel_path);
     int rc = join_command_line(s, boot.command_line,
                                has_root_argument(boot.command_line) ? "" : boot.root_device, o, e);
     disk_boot_free(&boot);

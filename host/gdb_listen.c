@@ -74,8 +74,10 @@ static void remove_dead(const struct sockaddr_un *a)
     struct stat st;
     int fd = new_socket(AF_UNIX);
 
-    if (fd >= 0 && lstat(a->sun_path, &st) == 0 && S_ISSOCK(st.st_mode) &&
-        connect(fd, (const struct sockaddr *)a, sizeof *a) < 0 && errno == ECONNREFUSED)
+    /* One whose backlog is full is not dead, but would have us wait. */
+    if (fd >= 0 && fcntl(fd, F_SETFL, O_NONBLOCK) == 0 && lstat(a->sun_path, &st) == 0 &&
+        S_ISSOCK(st.st_mode) && connect(fd, (const struct sockaddr *)a, sizeof *a) < 0 &&
+        errno == ECONNREFUSED)
         unlink(a->sun_path);
     if (fd >= 0)
         close(fd);

@@ -13,6 +13,7 @@
 #include "recorder/live_state.h"
 #include "recorder/page_map.h"
 #include "recording/chunks.h"
+#include "recording/doubts.h"
 #include "recording/snapshot.h"
 #include "recording/streams.h"
 #include "recording/writer.h"
@@ -29,6 +30,7 @@ struct recorder {
     struct snapshot pending;   /* for this snapshot, if is_pending */
     bool is_pending;
     struct disk_map *disk; /* NULL: nobody could go live, the disk is not an overlay */
+    unsigned doubts;
     uint64_t ordinal, tsc; /* of the last sync point; the last value of an emulated RDTSC */
     struct event_codec codec;
     struct access_codec accesses;
@@ -139,8 +141,9 @@ void recorder_doubt(struct recorder *r, const char *text)
     const size_t len = strlen(text);
 
     assert(len <= DOUBT_MAX);
-    if (!r)
+    if (!r || r->doubts == DOUBTS_MAX)
         return;
+    r->doubts++;
     bytes_put_varint(&r->scratch, r->ordinal);
     bytes_put_varint(&r->scratch, len);
     bytes_put(&r->scratch, text, len);
@@ -438,6 +441,7 @@ bool recorder_store_snapshot(struct recorder *r, size_t pages)
     page_map_list(r->pages, s);
     if (s->live.len)
         disk_map_list(r->disk, &s->live);
+    snapshot_bound_live(s);
     snapshot_encode(&r->scratch, s);
     put(r, STREAM_SNAPSHOTS);
     snapshot_free(s);

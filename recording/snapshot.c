@@ -228,12 +228,18 @@ static void mark_decode(struct cursor *in, struct player_mark *m)
 
 /* ---- the record ---- */
 
+void snapshot_bound_live(struct snapshot *s)
+{
+    if (s->live.len > SNAPSHOT_LIVE_MAX)
+        bytes_free(&s->live);
+}
+
 void snapshot_encode(struct bytes *out, const struct snapshot *s)
 {
     struct bytes body = {0};
     const size_t len = strlen(s->name);
 
-    assert(snapshot_name_valid(s->name));
+    assert(snapshot_name_valid(s->name) && s->live.len <= SNAPSHOT_LIVE_MAX);
     bytes_put_u8(&body, (uint8_t)len);
     bytes_put(&body, s->name, len);
     bytes_put_varint(&body, s->new_chunks);

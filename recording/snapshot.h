@@ -64,7 +64,9 @@ struct page_run {
 
 #define SNAPSHOT_NAME_MAX  63u
 #define SNAPSHOT_MAX_BYTES (256u << 20) /* of a record: what bounds a reader's memory */
-#define SNAPSHOTS_MAX      65536u       /* in a recording, for the same reason */
+#define SNAPSHOT_LIVE_MAX                                                                          \
+    (128u << 20)             /* of `live` in one: some 256 GiB of a disk that was written */
+#define SNAPSHOTS_MAX 65536u /* in a recording, for the same reason */
 /* All before the runs takes less. */
 #define SNAPSHOT_HEAD_MAX 16384u
 
@@ -89,7 +91,10 @@ void snapshot_add_page(struct snapshot *s, uint32_t page, uint32_t chunk);
 bool snapshot_find_page(const struct snapshot *s, uint32_t page, uint32_t *chunk);
 void snapshot_free(struct snapshot *s);
 
-/* Append the record, its length included. The mark must be at a sync point, not the 0th. */
+/* Do without `live` where it is longer than SNAPSHOT_LIVE_MAX. */
+void snapshot_bound_live(struct snapshot *s);
+/* Append the record, its length included. The mark must be at a sync point, not the 0th; `live` is
+ * bounded. */
 void snapshot_encode(struct bytes *out, const struct snapshot *s);
 
 /* How much there is in a record. */

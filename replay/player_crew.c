@@ -127,6 +127,8 @@ static int run_here(struct player *p, enum next_run run, struct err *e)
             return 0;
         rc = land(p, &cpu->next_ahead.landmark, e);
         cpu->exit = (struct vcpu_exit){.kind = EXIT_FORCED};
+        if (rc > 0) /* a clock that steps has done so; the sync point may be long in coming */
+            clock_sync(&cpu->clock);
         cpu->has_ahead = rc <= 0; /* a landing that was interrupted is gone on with */
         if (!cpu->has_ahead)      /* its list of pages is not needed any more */
             stream_skip(cpu->ahead, cpu->ahead_bytes);

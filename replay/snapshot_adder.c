@@ -107,6 +107,7 @@ static int take(struct snapshot_adder *a, struct player *p, const struct snapsho
     if (player_mark(p, &s->mark, e) < 0 || take_pages(a, p, s, e) < 0 ||
         (live && live->take(live, a->chunks, &s->live, e) < 0))
         return -1;
+    snapshot_bound_live(s);
     s->new_chunks = chunks_stored(a->chunks) - before;
     return 0;
 }

@@ -42,13 +42,17 @@ static void put_time(const struct player *p, struct bytes *out)
     const json_int_t began = json_integer_value(json_object_get(meta, "time"));
     const json_int_t slow =
         json_integer_value(json_object_get(json_object_get(meta, "machine"), "slow"));
-    const time_t when = (time_t)(began + (json_int_t)(now / MS) * (slow > 1 ? slow : 1) / 1000);
+    json_int_t passed = 0, when_json = 0;
+    /* A description may say anything. */
+    const bool known = began && !__builtin_mul_overflow(now / MS, slow > 1 ? slow : 1, &passed) &&
+                       !__builtin_add_overflow(began, passed / 1000, &when_json);
+    const time_t when = (time_t)when_json;
     char date[64];
     struct tm tm;
 
     gdb_put_text(out, ", %llu.%06llu s", (unsigned long long)(now / NS),
                  (unsigned long long)(now % NS / 1000));
-    if (began && !json_object_get(meta, "live_from") && gmtime_r(&when, &tm) &&
+    if (known && !json_object_get(meta, "live_from") && gmtime_r(&when, &tm) &&
         strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S UTC", &tm))
         gdb_put_text(out, " after its start (%s)", date);
     else

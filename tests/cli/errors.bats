@@ -95,6 +95,19 @@ load helper
     nothing_written out.ditto before letter
 }
 
+@test "what cannot be shown" {
+    local command
+    for command in info dump 'info --json'; do
+        # shellcheck disable=SC2086 # words
+        run bounded 60 bash -c '"$0" $2 "$1" >/dev/full' "$DITTO" "$SHARED/small.ditto" "$command"
+        [ "$status" = 1 ]
+        [[ $output == 'dittovm: cannot write to standard output: No space left on device' ]]
+    done
+    # Who has seen enough wants no message.
+    run bounded 60 bash -c '"$0" dump "$1" | head -n 1' "$DITTO" "$SHARED/small.ditto"
+    [ "$(wc -l <<<"$output")" = 1 ]
+}
+
 @test "the recording has a default name" {
     ditto 0 run --quiet --record --memory 32M --kernel "$HELLO_ELF"
     [ -f hello.ditto ]

@@ -30,6 +30,7 @@ struct console {
     uint8_t input[INPUT_BYTES]; /* under the lock */
     size_t input_len;
     atomic_bool has_input, leave;
+    bool help_wanted; /* the thread's own */
     void (*notify)(void *opaque);
     void *opaque;
     uint8_t output[OUTPUT_BYTES];
@@ -76,7 +77,7 @@ static bool filter_escape(struct console *c, uint8_t byte, uint8_t *out)
     else if (byte == 'a' || byte == ESCAPE)
         return *out = ESCAPE, true;
     else if (byte == 'h' || byte == '?')
-        say(c, help, sizeof help - 1);
+        c->help_wanted = true;
     return false;
 }
 
@@ -116,6 +117,9 @@ static void *read_input(void *arg)
         atomic_store(&c->has_input, c->input_len > 0);
         pthread_mutex_unlock(&c->lock);
         c->notify(c->opaque);
+        if (c->help_wanted) /* a terminal may take its time, and others want the lock */
+            say(c, help, sizeof help - 1);
+        c->help_wanted = false;
     }
 }
 

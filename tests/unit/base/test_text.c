@@ -57,6 +57,17 @@ static void test_what_is_no_utf8_goes(void **state)
     check("cut \xe2\x82\x1b[m", "cut ???[m");
 }
 
+static void test_what_fits(void **state)
+{
+    (void)state;
+    assert_int_equal(text_fitting("", 3), 0);
+    assert_int_equal(text_fitting("abc", 3), 3);
+    assert_int_equal(text_fitting("abcd", 3), 3);
+    assert_int_equal(text_fitting("ab\xc3\xbc", 3), 2);
+    assert_int_equal(text_fitting("ab\xc3\xbc", 4), 4);
+    assert_int_equal(text_fitting("\xf0\x9f\x90\xa7", 3), 0);
+}
+
 static void test_errors_are_clean(void **state)
 {
     struct err e;
@@ -88,6 +99,7 @@ static void test_one_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_fits),
         cmocka_unit_test(test_good_text_stays),
         cmocka_unit_test(test_control_characters_go),
         cmocka_unit_test(test_what_is_no_utf8_goes),

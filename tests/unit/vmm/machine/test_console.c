@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <pty.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,6 +66,45 @@ static void test_ignored_input_stays(void **state)
     close(ends[0]);
     close(ends[1]);
     close(out);
+}
+
+/* What the user asks for is written to a terminal that takes nothing: the machine, which asks for
+ * its input, does not wait for that. */
+static void test_help_that_nobody_reads(void **state)
+{
+    static char filler[65536];
+    struct timespec limit;
+    int terminal, user, out[2];
+    sem_t notified;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(openpty(&user, &terminal, NULL, NULL, NULL), 0);
+    assert_int_equal(pipe(out), 0);
+    fcntl(out[1], F_SETFL, O_NONBLOCK);
+    while (write(out[1], filler, sizeof filler) > 0)
+        continue;
+    sem_init(&notified, 0, 0);
+    struct console *c = console_open(terminal, out[1], &e);
+    assert_non_null(c);
+    console_on_input(c, count, &notified);
+    assert_int_equal(write(user, "\x01hx", 3), 3);
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += 10;
+    assert_int_equal(sem_timedwait(&notified, &limit), 0);
+    alarm(10);
+    assert_int_equal(console_peek(c, (uint8_t *)filler, sizeof filler), 1);
+    alarm(0);
+    assert_int_equal(filler[0], 'x');
+    fcntl(out[0], F_SETFL, O_NONBLOCK);
+    while (read(out[0], filler, sizeof filler) > 0)
+        continue;
+    console_close(c);
+    sem_destroy(&notified);
+    close(user);
+    close(terminal);
+    close(out[0]);
+    close(out[1]);
 }
 
 static void note(void *opaque)
@@ -151,6 +191,7 @@ static void test_output_that_nobody_reads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_help_that_nobody_reads),
         cmocka_unit_test(test_ignored_input_stays),
         cmocka_unit_test(test_output_that_nobody_reads), /* before a signal has come */
         cmocka_unit_test(test_no_signal_is_slept_over),
