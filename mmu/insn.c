@@ -128,6 +128,18 @@ bool insn_leaves(const struct insn *insn)
     }
 }
 
+bool insn_touches_nothing(const struct insn *insn)
+{
+    switch (insn->info.meta.category) {
+    case ZYDIS_CATEGORY_NOP:
+    case ZYDIS_CATEGORY_WIDENOP:
+    case ZYDIS_CATEGORY_PREFETCH:
+        return true;
+    default:
+        return false;
+    }
+}
+
 bool insn_pushes(const ZydisDecodedOperand *op)
 {
     return op->visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN &&

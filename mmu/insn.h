@@ -53,6 +53,9 @@ uint32_t insn_registers(const struct insn *insn, ZydisOperandActions actions);
  * system calls, virtualization. */
 bool insn_leaves(const struct insn *insn);
 
+/* Whether its memory operand is none: NOP, prefetches. */
+bool insn_touches_nothing(const struct insn *insn);
+
 /* Whether it is what PUSH or CALL writes, below the address of its operand. */
 bool insn_pushes(const ZydisDecodedOperand *op);
 

@@ -5,6 +5,30 @@
 
 #define SSE_BYTES 16u
 
+/* Flags with TF, or an exception's frame. */
+static bool saves_or_loads_flags(const struct insn *insn)
+{
+    switch (insn->info.mnemonic) {
+    case ZYDIS_MNEMONIC_PUSHF:
+    case ZYDIS_MNEMONIC_PUSHFD:
+    case ZYDIS_MNEMONIC_PUSHFQ:
+    case ZYDIS_MNEMONIC_POPF:
+    case ZYDIS_MNEMONIC_POPFD:
+    case ZYDIS_MNEMONIC_POPFQ:
+    case ZYDIS_MNEMONIC_UD0:
+    case ZYDIS_MNEMONIC_UD1:
+    case ZYDIS_MNEMONIC_UD2:
+    case ZYDIS_MNEMONIC_IRET:
+    case ZYDIS_MNEMONIC_IRETD:
+    case ZYDIS_MNEMONIC_IRETQ:
+    case ZYDIS_MNEMONIC_DIV: /* may raise #DE */
+    case ZYDIS_MNEMONIC_IDIV:
+        return true;
+    default:
+        return false;
+    }
+}
+
 static bool category_is_plain(const struct insn *insn)
 {
     const ZydisDecodedInstruction *info = &insn->info;
@@ -21,26 +45,12 @@ static bool category_is_plain(const struct insn *insn)
         break;
     }
     switch (info->mnemonic) {
-    case ZYDIS_MNEMONIC_PUSHF:
-    case ZYDIS_MNEMONIC_PUSHFD:
-    case ZYDIS_MNEMONIC_PUSHFQ:
-    case ZYDIS_MNEMONIC_POPF:
-    case ZYDIS_MNEMONIC_POPFD:
-    case ZYDIS_MNEMONIC_POPFQ:
     case ZYDIS_MNEMONIC_CLI:
     case ZYDIS_MNEMONIC_STI:
     case ZYDIS_MNEMONIC_PAUSE:
-    case ZYDIS_MNEMONIC_UD0:
-    case ZYDIS_MNEMONIC_UD1:
-    case ZYDIS_MNEMONIC_UD2:
-    case ZYDIS_MNEMONIC_IRET:
-    case ZYDIS_MNEMONIC_IRETD:
-    case ZYDIS_MNEMONIC_IRETQ:
-    case ZYDIS_MNEMONIC_DIV: /* may raise #DE */
-    case ZYDIS_MNEMONIC_IDIV:
         return false;
     default:
-        return true;
+        return !saves_or_loads_flags(insn);
     }
 }
 
@@ -88,7 +98,8 @@ static enum site_quality operand_quality(const struct guest_memory *m, const str
         const ZydisDecodedOperand *op = &insn->operands[i];
         if (loads_segment(op))
             return SITE_UNSUITABLE; /* MOV SS shadows interrupts */
-        if (op->type != ZYDIS_OPERAND_TYPE_MEMORY || op->mem.type == ZYDIS_MEMOP_TYPE_AGEN)
+        if (op->type != ZYDIS_OPERAND_TYPE_MEMORY || op->mem.type == ZYDIS_MEMOP_TYPE_AGEN ||
+            insn_touches_nothing(insn))
             continue;
         if (!operand_is_mapped(m, insn, op, regs, sregs))
             return SITE_UNSUITABLE;
@@ -145,13 +156,26 @@ bool site_uses_fpu(const struct insn *insn)
     }
 }
 
-bool site_can_step(const struct guest_memory *m, const struct insn *insn,
-                   const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+bool site_hides_step(const struct guest_memory *m, const struct insn *insn,
+                     const struct kvm_regs *regs, const struct kvm_sregs *sregs)
 {
     /* VEX and its kind are #UD: the guest's CPUID has no AVX, nor 3DNow. */
     if (insn->info.encoding != ZYDIS_INSTRUCTION_ENCODING_LEGACY || regs->rflags & RFLAGS_TF ||
-        (sregs->cr0 & (CR0_EM | CR0_TS) && site_uses_fpu(insn)))
+        (sregs->cr0 & (CR0_EM | CR0_TS) && site_uses_fpu(insn)) || saves_or_loads_flags(insn))
         return false;
+    switch (insn->info.meta.category) {
+    case ZYDIS_CATEGORY_INTERRUPT:
+    case ZYDIS_CATEGORY_SYSCALL:
+    case ZYDIS_CATEGORY_SYSRET:
+        return false;
+    default:
+        return operand_quality(m, insn, regs, sregs) != SITE_UNSUITABLE;
+    }
+}
+
+bool site_can_step(const struct guest_memory *m, const struct insn *insn,
+                   const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+{
     switch (insn->info.mnemonic) {
     case ZYDIS_MNEMONIC_PAUSE:
     case ZYDIS_MNEMONIC_LEAVE:
@@ -160,5 +184,5 @@ bool site_can_step(const struct guest_memory *m, const struct insn *insn,
         if (!category_is_plain(insn) || (insn->info.attributes & ZYDIS_ATTRIB_IS_PRIVILEGED))
             return false;
     }
-    return operand_quality(m, insn, regs, sregs) != SITE_UNSUITABLE;
+    return site_hides_step(m, insn, regs, sregs);
 }

@@ -19,6 +19,11 @@ enum site_quality {
 enum site_quality site_quality(const struct guest_memory *m, const struct insn *insn,
                                const struct kvm_regs *regs, const struct kvm_sregs *sregs);
 
+/* Whether a step over it shows TF to nobody, whatever else it does: it may exit, or change whether
+ * interrupts can be taken. */
+bool site_hides_step(const struct guest_memory *m, const struct insn *insn,
+                     const struct kvm_regs *regs, const struct kvm_sregs *sregs);
+
 /* Whether it can be stepped over at all: also what is no good for stopping, as PAUSE, or one
  * iteration of a string instruction. Nothing can where the guest has set TF itself: KVM takes its
  * #DB for that of the step, and its TF is gone behind it. What the x87 and SSE units have unmasked

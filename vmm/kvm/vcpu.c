@@ -224,8 +224,8 @@ static int enter_guest(struct vcpu *vcpu, struct vcpu_exit *fault)
     return rc;
 }
 
-/* The step there must show nothing of TF: what is no plain instruction is none that Linux has
- * behind a STI, but HLT, CLI and PUSHF. Before format 21, any was stepped. */
+/* The step there must show nothing of TF. Linux has nothing behind a STI that does, but PUSHF.
+ * Before format 21, anything was stepped. */
 static bool can_leave_shadow_by(struct vcpu *vcpu, bool *pushes_flags)
 {
     struct kvm_sregs sregs;
@@ -239,15 +239,8 @@ static bool can_leave_shadow_by(struct vcpu *vcpu, bool *pushes_flags)
         sregs.ss.dpl > (vcpu->regs->rflags >> RFLAGS_IOPL_SHIFT & 3) ||
         !insn_decode(&vcpu->vm->memory, &sregs, linear_rip(vcpu->regs->rip, &sregs.cs), &insn))
         return false;
-    switch (insn.info.mnemonic) {
-    case ZYDIS_MNEMONIC_HLT:
-    case ZYDIS_MNEMONIC_CLI:
-        return true;
-    case ZYDIS_MNEMONIC_PUSHFQ:
-        return *pushes_flags = true;
-    default:
-        return vcpu_can_step(vcpu, &insn);
-    }
+    *pushes_flags = insn.info.mnemonic == ZYDIS_MNEMONIC_PUSHFQ;
+    return *pushes_flags || vcpu_hides_step(vcpu, &insn);
 }
 
 /* Whether the window may have opened too early, and can be left. */

@@ -134,9 +134,12 @@ int vcpu_run_step(struct vcpu *vcpu, struct vcpu_exit *exit, struct err *e);
  * probes say that they work. */
 unsigned vcpu_add_debug_register(struct vcpu *vcpu, uint64_t va);
 void vcpu_remove_debug_register(struct vcpu *vcpu, unsigned number);
-/* Whether that shows nothing of TF, where the vCPU stands at this instruction (vmm/kvm/site.h). */
+/* site_can_step() and site_hides_step() (vmm/kvm/site.h), where the vCPU stands at this
+ * instruction.
+ */
 struct insn;
 bool vcpu_can_step(struct vcpu *vcpu, const struct insn *insn);
+bool vcpu_hides_step(struct vcpu *vcpu, const struct insn *insn);
 /* A segment of 64-bit code, or of data, as SYSCALL loads it; the selector's RPL is its DPL. */
 struct kvm_segment vcpu_flat_segment(unsigned selector, bool code);
 /* The linear address of an instruction: outside 64-bit code, CS has a base. */

@@ -82,15 +82,27 @@ static bool may_stop(const struct insn *insn, const struct kvm_fpu *fpu)
     return fpu->fsw & FSW_SUMMARY || (site_uses_sse(insn) && ~fpu->mxcsr & MXCSR_MASKS);
 }
 
-bool vcpu_can_step(struct vcpu *vcpu, const struct insn *insn)
+static bool can_step(struct vcpu *vcpu, const struct insn *insn,
+                     bool (*can)(const struct guest_memory *m, const struct insn *insn,
+                                 const struct kvm_regs *regs, const struct kvm_sregs *sregs))
 {
     struct kvm_sregs sregs;
     struct kvm_fpu fpu;
 
     vcpu_get_sregs(vcpu, &sregs);
-    if (!site_can_step(&vcpu->vm->memory, insn, vcpu->regs, &sregs))
+    if (!can(&vcpu->vm->memory, insn, vcpu->regs, &sregs))
         return false;
     return !site_uses_fpu(insn) || (fpu_get(vcpu, &fpu) == 0 && !may_stop(insn, &fpu));
+}
+
+bool vcpu_can_step(struct vcpu *vcpu, const struct insn *insn)
+{
+    return can_step(vcpu, insn, site_can_step);
+}
+
+bool vcpu_hides_step(struct vcpu *vcpu, const struct insn *insn)
+{
+    return can_step(vcpu, insn, site_hides_step);
 }
 
 static int fpu_set(const struct vcpu *vcpu, const struct kvm_fpu *fpu)

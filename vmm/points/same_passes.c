@@ -50,19 +50,6 @@ static void note_word(struct touched *t, const struct guest_memory *m, uint64_t 
     t->count++;
 }
 
-/* Whether its memory operand is none. */
-static bool touches_nothing(const struct insn *insn)
-{
-    switch (insn->info.meta.category) {
-    case ZYDIS_CATEGORY_NOP:
-    case ZYDIS_CATEGORY_WIDENOP:
-    case ZYDIS_CATEGORY_PREFETCH:
-        return true;
-    default:
-        return false;
-    }
-}
-
 /* What the next instruction reads or writes. */
 static void note_words(struct touched *t, struct vcpu *vcpu)
 {
@@ -76,7 +63,7 @@ static void note_words(struct touched *t, struct vcpu *vcpu)
         t->incomplete = true;
         return;
     }
-    for (unsigned i = 0; i < insn.info.operand_count && !touches_nothing(&insn); i++) {
+    for (unsigned i = 0; i < insn.info.operand_count && !insn_touches_nothing(&insn); i++) {
         const ZydisDecodedOperand *op = &insn.operands[i];
         if (op->type != ZYDIS_OPERAND_TYPE_MEMORY || op->mem.type != ZYDIS_MEMOP_TYPE_MEM)
             continue;

@@ -109,6 +109,44 @@ static void test_fpu_that_is_not_there(void **state)
     }
 }
 
+/* What is behind a STI in kernels, whatever its registers are. */
+static void test_behind_a_sti(void **state)
+{
+    static const struct {
+        const char *code;
+        size_t len;
+        bool hidden;
+    } insn[] = {
+        {"\x0f\x1f\x44\x18\x00", 5, true}, /* nopl (%rax,%rbx) */
+        {"\xf4", 1, true},                 /* hlt */
+        {"\xfa", 1, true},                 /* cli */
+        {"\xc3", 1, true},                 /* ret */
+        {"\xe4\xe1", 2, true},             /* in $0xe1, %al */
+        {"\x0f\x32", 2, true},             /* rdmsr */
+        {"\x0f\x01\xf8", 3, true},         /* swapgs */
+        {"\xe8\x00\x00\x00\x00", 5, true}, /* call */
+        {"\x0f\x22\xd8", 3, true},         /* mov %rax, %cr3 */
+        {"\x9c", 1, false},                /* pushf */
+        {"\x9d", 1, false},                /* popf */
+        {"\x48\xcf", 2, false},            /* iretq */
+        {"\xcc", 1, false},                /* int3 */
+        {"\x0f\x0b", 2, false},            /* ud2 */
+        {"\x48\x8b\x03", 3, false},        /* mov (%rbx), %rax: not mapped */
+        {"\x8e\xd0", 2, false},            /* mov %eax, %ss */
+    };
+    const struct kvm_sregs sregs = {.cr0 = CR0_PG, .cr3 = CR3, .efer = EFER_LMA, .cs = {.l = 1}};
+    const struct kvm_regs regs = {.rip = CODE, .rsp = 0x8000, .rbx = 1ull << 40, .rflags = 2};
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof insn / sizeof *insn; i++) {
+        struct insn decoded;
+        memcpy(guest_memory_at(&m, CODE, insn[i].len), insn[i].code, insn[i].len);
+        assert_true(insn_decode(&m, &sregs, CODE, &decoded));
+        if (site_hides_step(&m, &decoded, &regs, &sregs) != insn[i].hidden)
+            fail_msg("instruction %u", i);
+    }
+}
+
 static void test_what_may_be_an_exception(void **state)
 {
     static const struct {
@@ -133,6 +171,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_fpu_that_is_not_there, make, drop),
         cmocka_unit_test_setup_teardown(test_what_may_be_an_exception, make, drop),
+        cmocka_unit_test_setup_teardown(test_behind_a_sti, make, drop),
         cmocka_unit_test_setup_teardown(test_addresses_with_a_part_that_is_hidden, make, drop),
     };
 
