@@ -7,6 +7,7 @@
 #include "base/hidden_ports.h"
 #include "base/x86.h"
 #include "boot/boot_elf.h"
+#include "boot/code_gap.h"
 
 /*
  * Decoding starts at SYNC_STARTS places, SYNC_STEP apart, the nearest SYNC_AHEAD before the site.
@@ -130,6 +131,23 @@ size_t code_sites_find(const uint8_t *code, size_t len, uint64_t va, struct code
             continue;
         site.va += site.offset;
         out[count++] = site;
+    }
+    return count;
+}
+
+unsigned code_calls_find(const uint8_t *code, size_t len, uint64_t va, uint64_t target, size_t *out,
+                         unsigned max, unsigned *effort)
+{
+    const ZydisDecoder decoder = new_decoder();
+    unsigned count = 0;
+
+    for (size_t i = 0; i + CODE_REL_BYTES <= len && count < max; i++) {
+        if (code[i] != CODE_CALL || code_target(code + i, va + i) != target)
+            continue;
+        if (!*effort || !--*effort)
+            break;
+        if (is_instruction_start(&decoder, code, len, i))
+            out[count++] = i;
     }
     return count;
 }

@@ -34,8 +34,9 @@ struct code_site {
  * ahead of it: x86 decoding synchronises itself within a few instructions. Writes at most max sites
  * in order of address and returns how many were written; a return of max means there may be more.
  *
- * *effort: how many places may still be tried as the start of one; it is 0 when the search was given
- * up. Real kernels have a few hundred: CODE_SITE_EFFORT bounds the work on made-up ones to some 10 s.
+ * *effort: how many places may still be tried as the start of one; it is 0 when the search was
+ * given up. Real kernels have a few hundred: CODE_SITE_EFFORT bounds the work on made-up ones to
+ * some 10 s.
  */
 #define CODE_SITE_EFFORT 65536u
 size_t code_sites_find(const uint8_t *code, size_t len, uint64_t va, struct code_site *out,
@@ -50,6 +51,11 @@ int code_sites_in_elf(const void *vmlinux, size_t len, struct code_site *out, si
  * it is another instruction than was found, or one that stays. */
 size_t code_site_patch(const struct code_site *site, const uint8_t code[CODE_SITE_BYTES],
                        uint8_t patch[CODE_SITE_BYTES]);
+
+/* The calls of the function at `target` in len bytes of code that will run at va: offsets, at most
+ * max. *effort: as above. */
+unsigned code_calls_find(const uint8_t *code, size_t len, uint64_t va, uint64_t target, size_t *out,
+                         unsigned max, unsigned *effort);
 
 /* Whether an instruction starts at `at`, as far as decoding from several places ahead tells. */
 bool code_starts_at(const uint8_t *code, size_t len, size_t at);

@@ -52,29 +52,19 @@ static int patch_sites(const struct guest_memory *m, const void *vmlinux, size_t
 
 /* ---- the kernel's functions that we change ---- */
 
-/* The calls of the function at `target` in this piece of code: offsets into it. */
-static unsigned find_calls(const uint8_t *text, const struct elf_extent *code, uint64_t target,
-                           size_t out[CALLS])
-{
-    unsigned count = 0;
-
-    for (size_t i = 0; i + CODE_REL_BYTES <= code->len && count < CALLS; i++)
-        if (text[i] == CODE_CALL && code_target(text + i, code->va + i) == target &&
-            code_starts_at(text, code->len, i))
-            out[count++] = i;
-    return count;
-}
-
 /* Have the calls of the function at `target` (0: there is none) in this piece of code write to a
  * port first, unless that is done: *hook is the address of that OUT then. */
 static void hook_calls(const struct elf_extent *code, const uint8_t *text, uint8_t *loaded,
-                       uint64_t target, uint8_t port, struct code_gap *gap, uint64_t *hook)
+                       uint64_t target, uint8_t port, struct code_gap *gap, uint64_t *hook,
+                       unsigned *effort)
 {
     const uint8_t detour[2 + CODE_REL_BYTES] = {0xe6, port, CODE_JMP};
     size_t call[CALLS];
-    const unsigned calls = target && !*hook ? find_calls(text, code, target, call) : 0;
+    unsigned calls = 0;
 
-    if (!calls)
+    if (target && !*hook)
+        calls = code_calls_find(text, code->len, code->va, target, call, CALLS, effort);
+    if (!calls || !*effort) /* one that was not found would not come by */
         return;
     const size_t at = code_gap_put(gap, loaded, detour, sizeof detour);
     if (!at)
@@ -91,7 +81,7 @@ static void change_functions(const struct guest_memory *m, const struct elf_view
     const uint64_t finalize = kallsyms_address(symbols, "module_finalize");
     const uint64_t kexec = kallsyms_address(symbols, "machine_kexec");
     struct elf_extent code;
-    unsigned position = 0, pieces = 0;
+    unsigned position = 0, pieces = 0, effort = CODE_SITE_EFFORT;
 
     while (pieces++ < PIECES_MAX && elf_next_code(elf, &position, &code)) {
         const uint8_t *text = elf->bytes + code.offset;
@@ -99,8 +89,8 @@ static void change_functions(const struct guest_memory *m, const struct elf_view
         struct code_gap gap;
         if (!loaded || !code_gap_find(text, code.len, &gap))
             continue;
-        hook_calls(&code, text, loaded, finalize, MODULE_PORT, &gap, &out->module_hook);
-        hook_calls(&code, text, loaded, kexec, KEXEC_PORT, &gap, &out->kexec_hook);
+        hook_calls(&code, text, loaded, finalize, MODULE_PORT, &gap, &out->module_hook, &effort);
+        hook_calls(&code, text, loaded, kexec, KEXEC_PORT, &gap, &out->kexec_hook, &effort);
         out->aging_flushes += page_aging_patch(&code, text, loaded, symbols, &gap);
         entry_sites_patch(&code, text, loaded, symbols, &gap, &out->entries);
     }

@@ -19,6 +19,29 @@ struct result {
     double time, uneven;
 };
 
+/* What an encoder keeps of an object is some hundred bytes. */
+#define OBJECTS_MAX (1u << 22)
+
+/* Up to one more than there may be. */
+static uint64_t count_objects(const struct access_list *list)
+{
+    struct order_objects objects;
+
+    order_objects_init(&objects, 0);
+    for (size_t i = 0; i < list->count && objects.count <= OBJECTS_MAX; i++)
+        order_objects_get(&objects, list->at[i].object);
+    const uint64_t count = objects.count;
+    order_objects_free(&objects);
+    return count;
+}
+
+static int check_objects(const struct access_list *list, const char *path, struct err *e)
+{
+    return count_objects(list) <= OBJECTS_MAX
+               ? 0
+               : err_set(e, STATUS_ERROR, "%s has more than %u objects", path, OBJECTS_MAX);
+}
+
 static int read_recording(struct access_list *list, const char *path, struct err *e)
 {
     struct recording *r = recording_open(path, e);
@@ -38,6 +61,8 @@ static int read_recording(struct access_list *list, const char *path, struct err
                                : "%s holds no accesses to shared memory: its CPUs took turns",
                      path);
     if (rc == 0)
+        rc = check_objects(list, path, e);
+    if (rc == 0)
         access_list_sort_batches(list);
     json_decref(description);
     recording_close(r);
@@ -51,10 +76,11 @@ static int read_trace(struct access_list *list, const char *path, struct err *e)
 
     if (!in)
         return err_set(e, STATUS_ERROR, "cannot open %s: %s", path, strerror(errno));
-    const int rc = access_text_read(list, in, is_stdin ? "standard input" : path, e);
+    const char *name = is_stdin ? "standard input" : path;
+    int rc = access_text_read(list, in, name, e);
     if (!is_stdin)
         fclose(in);
-    return rc;
+    return rc < 0 ? -1 : check_objects(list, name, e);
 }
 
 /* Encode, and replay what was encoded: at random, and as fast as it goes. */
@@ -100,18 +126,6 @@ static uint64_t count_stores(const struct access_list *list)
     for (size_t i = 0; i < list->count; i++)
         stores += list->at[i].store;
     return stores;
-}
-
-static uint64_t count_objects(const struct access_list *list)
-{
-    struct order_objects objects;
-
-    order_objects_init(&objects, 0);
-    for (size_t i = 0; i < list->count; i++)
-        order_objects_get(&objects, list->at[i].object);
-    const uint64_t count = objects.count;
-    order_objects_free(&objects);
-    return count;
 }
 
 static void show(const struct result results[ORDER_ENCODERS], const struct access_list *list)

@@ -39,6 +39,13 @@ column() {
     done
 }
 
+@test "a trace with more objects than are kept" {
+    seq 4194305 | sed 's/^/0 store /' >many
+    ditto 1 order --trace many
+    one_error 'many has more than 4194304 objects'
+    rm many
+}
+
 @test "traces and recordings without an order" {
     echo '0 store one' >trace
     ditto 1 order --trace trace

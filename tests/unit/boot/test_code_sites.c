@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -348,6 +349,42 @@ static void finds_the_sites_of_a_real_kernel(void **state)
     guest_memory_destroy(&m);
 }
 
+/* A kernel is a guest's: what looks like a call of the function everywhere, and is none, costs no
+ * hours.
+ */
+static void gives_up_on_what_looks_like_calls(void **state)
+{
+    enum { LEN = 16 << 20, STEP = 10 };
+    uint8_t *code = malloc(LEN);
+    unsigned effort = CODE_SITE_EFFORT;
+    size_t found[4];
+
+    (void)state;
+    assert_non_null(code);
+    memset(code, 0x90, LEN);
+    for (uint32_t i = 0; i + STEP < LEN; i += STEP) {
+        const uint32_t distance = 0x10000000u - (i + 3 + 5);
+        code[i] = 0x48; /* movabs $..., %rax, in whose constant a call is */
+        code[i + 1] = 0xb8;
+        code[i + 3] = 0xe8;
+        memcpy(code + i + 4, &distance, sizeof distance);
+    }
+    alarm(60);
+    assert_int_equal(code_calls_find(code, LEN, 0, 0x10000000, found, 4, &effort), 0);
+    alarm(0);
+    assert_int_equal(effort, 0);
+    /* One that is a call is found, and with what effort. */
+    effort = 10;
+    memset(code, 0x90, 1000);
+    const uint32_t distance = 0x10000000u - 505;
+    code[500] = 0xe8;
+    memcpy(code + 501, &distance, sizeof distance);
+    assert_int_equal(code_calls_find(code, 1000, 0, 0x10000000, found, 4, &effort), 1);
+    assert_int_equal(found[0], 500);
+    assert_int_equal(effort, 9);
+    free(code);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -356,6 +393,7 @@ int main(void)
         cmocka_unit_test(is_not_fooled_by_a_run_of_wrmsr),
         cmocka_unit_test(finds_and_replaces_every_encoding),
         cmocka_unit_test(gives_up_on_too_many_candidates),
+        cmocka_unit_test(gives_up_on_what_looks_like_calls),
         cmocka_unit_test(finds_sites_of_an_elf_file),
         cmocka_unit_test(survives_damaged_files),
         cmocka_unit_test(finds_the_sites_of_a_real_kernel),
