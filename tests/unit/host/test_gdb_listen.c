@@ -18,7 +18,8 @@
  */
 static void a_socket_of_somebody_who_is_busy(void **state)
 {
-    char directory[] = "/tmp/ditto-listen-XXXXXX", spec[96];
+    char directory[] = "/tmp/ditto-listen-XXXXXX",
+         spec[sizeof((struct sockaddr_un *)0)->sun_path + 8];
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     struct gdb_listener l;
     struct err e = {0};
