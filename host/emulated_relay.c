@@ -190,6 +190,8 @@ static void read_signal(struct relay *y)
         emulated_window_size(&rows, &columns);
         if (y->ready && (y->r->flags & KHOST_TTY_STDIO))
             order(y, "W %u %u\n", rows, columns);
+    } else if (y->exited) { /* its command is gone: who does not read keeps us no longer */
+        finish(y, RELAY_SIGNAL, 128 + (int)info.ssi_signo);
     } else if (y->ready) {
         order(y, "S %u\n", info.ssi_signo);
     } else {

@@ -69,8 +69,7 @@ _Noreturn void agent_fail(const char *format, ...)
     fprintf(stderr, "khost: %s\n", text);
     agent_say("F %s", text);
     /* The outside ends QEMU as soon as it has read the line. */
-    /* What was written may be on its way, as slowly as somebody reads it. */
-    poll(&(struct pollfd){.fd = ports.fd[KHOST_PORT_CONTROL]}, 1, -1);
+    sleep(10);
     power_off();
 }
 
@@ -193,6 +192,7 @@ int main(void)
     setup_flush(&r);
     agent_say("X %d %llu %llu", o.status, (unsigned long long)o.out_bytes,
               (unsigned long long)o.err_bytes);
-    sleep(10);
+    /* What was written may be on its way, as slowly as somebody reads it. */
+    poll(&(struct pollfd){.fd = ports.fd[KHOST_PORT_CONTROL]}, 1, -1);
     power_off();
 }
