@@ -19,9 +19,9 @@
 #define RFLAGS_CF         (1ull << 0)
 #define RFLAGS_ZF         (1ull << 6)
 #define RFLAGS_TF         (1ull << 8)
-#define RFLAGS_IOPL_SHIFT 12
 #define RFLAGS_IF         (1ull << 9)
 #define RFLAGS_DF         (1ull << 10)
+#define RFLAGS_IOPL_SHIFT 12
 #define RFLAGS_RF         (1ull << 16)
 #define RFLAGS_STATUS     0x8d5ull /* CF, PF, AF, ZF, SF and OF */
 

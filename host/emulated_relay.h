@@ -6,7 +6,8 @@
 /* How the conversation with the emulated host ended. */
 enum relay_end {
     RELAY_EXITED,      /* the command ended: status */
-    RELAY_SIGNAL,      /* a signal came before the command was started: status is 128 + signal */
+    RELAY_SIGNAL,      /* a signal came before the command was started, or behind its end while its
+                          output waits: status is 128 + signal */
     RELAY_FAILED,      /* e says why */
     RELAY_NOT_STARTED, /* nothing was done, nothing read from standard input: it can be tried again
                         */

@@ -48,9 +48,9 @@
  *   19  RDTSC of a program may have prefixes
  *   20  a vCPU's state has MXCSR (before, 0), digests and landmarks have it, too; what its x87 unit
  *       did last is in snapshots and in the state at the beginning
- *   21  not with --smp crew: an instruction of an exit is finished before an interrupt is injected;
- * a window that opens behind a byte of 0xfb is moved by an instruction only where that byte may be
- *       a STI, and by one that shows nothing of a step
+ *   21  not with --smp crew: an instruction of an exit is finished before an interrupt is
+ *       injected; a window that opens behind a byte of 0xfb is moved by an instruction only where
+ *       that byte may be a STI, and by one that shows nothing of a step
  *
  * BLOCK
  *

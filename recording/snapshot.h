@@ -64,9 +64,8 @@ struct page_run {
 
 #define SNAPSHOT_NAME_MAX  63u
 #define SNAPSHOT_MAX_BYTES (256u << 20) /* of a record: what bounds a reader's memory */
-#define SNAPSHOT_LIVE_MAX                                                                          \
-    (128u << 20)             /* of `live` in one: some 256 GiB of a disk that was written */
-#define SNAPSHOTS_MAX 65536u /* in a recording, for the same reason */
+#define SNAPSHOT_LIVE_MAX  (128u << 20) /* of `live`: a disk with some 256 GiB that were written */
+#define SNAPSHOTS_MAX      65536u       /* in a recording, for the same reason */
 /* All before the runs takes less. */
 #define SNAPSHOT_HEAD_MAX 16384u
 

@@ -254,22 +254,6 @@ static bool may_be_behind_sti(struct vcpu *vcpu, bool *pushes_flags)
            can_leave_shadow_by(vcpu, pushes_flags);
 }
 
-/* In the flags that the step has pushed. */
-static void hide_tf(struct vcpu *vcpu)
-{
-    const struct guest_memory *m = &vcpu->vm->memory;
-    struct kvm_sregs sregs;
-    struct translation to;
-
-    vcpu_get_sregs(vcpu, &sregs);
-    uint8_t *byte =
-        walk(m, sregs.cr3, vcpu->regs->rsp + 1, &to) ? guest_memory_at(m, to.gpa, 1) : NULL;
-    if (byte) {
-        *byte &= (uint8_t) ~(RFLAGS_TF >> 8);
-        guest_memory_mark(m, byte, 1);
-    }
-}
-
 /*
  * AMD's VMRUN as emulated by QEMU does not reload the interrupt shadow, so a window can open one
  * instruction early, right behind STI; real hardware never shows this. One step from there brings
@@ -299,7 +283,7 @@ static int leave_sti_shadow(struct vcpu *vcpu, struct vcpu_exit *fault)
     if (rc < 0)
         return -1;
     if (pushes_flags && run->exit_reason == KVM_EXIT_DEBUG)
-        hide_tf(vcpu);
+        vcpu_hide_stacked_tf(vcpu, 0);
     if (run->exit_reason == KVM_EXIT_DEBUG && is_at_own(vcpu))
         return 0; /* a breakpoint of ours on that instruction: the window comes again behind it */
     if (run->exit_reason == KVM_EXIT_DEBUG && !give_back(vcpu))

@@ -140,6 +140,11 @@ void vcpu_remove_debug_register(struct vcpu *vcpu, unsigned number);
 struct insn;
 bool vcpu_can_step(struct vcpu *vcpu, const struct insn *insn);
 bool vcpu_hides_step(struct vcpu *vcpu, const struct insn *insn);
+/* Where TF is in flags on the guest's stack, so many bytes above its top: in their second byte,
+ * whatever their size and alignment. NULL when that is not mapped. */
+uint8_t *vcpu_stacked_tf(struct vcpu *vcpu, unsigned above);
+/* Clear it: a step has pushed it. */
+void vcpu_hide_stacked_tf(struct vcpu *vcpu, unsigned above);
 /* A segment of 64-bit code, or of data, as SYSCALL loads it; the selector's RPL is its DPL. */
 struct kvm_segment vcpu_flat_segment(unsigned selector, bool code);
 /* The linear address of an instruction: outside 64-bit code, CS has a base. */

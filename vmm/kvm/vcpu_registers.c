@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 
 #include "base/x86.h"
+#include "mmu/walk.h"
 #include "vmm/kvm/vcpu.h"
 
 void vcpu_set_regs(struct vcpu *vcpu, const struct kvm_regs *regs)
@@ -90,4 +91,27 @@ void vcpu_alias_idt(struct vcpu *vcpu, const struct kvm_dtable *used)
     if (used)
         vcpu->idt_used = *used;
     vcpu_set_sregs(vcpu, &sregs);
+}
+
+uint8_t *vcpu_stacked_tf(struct vcpu *vcpu, unsigned above)
+{
+    const struct guest_memory *m = &vcpu->vm->memory;
+    uint64_t va = vcpu->regs->rsp + above + 1;
+    struct kvm_sregs sregs;
+    struct translation to;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    if (!sregs.cs.l)
+        va = (uint32_t)(sregs.ss.base + (sregs.ss.db ? va : (uint16_t)va));
+    return walk(m, sregs.cr3, va, &to) ? guest_memory_at(m, to.gpa, 1) : NULL;
+}
+
+void vcpu_hide_stacked_tf(struct vcpu *vcpu, unsigned above)
+{
+    uint8_t *byte = vcpu_stacked_tf(vcpu, above);
+
+    if (byte) {
+        *byte &= (uint8_t) ~(RFLAGS_TF >> 8);
+        guest_memory_mark(&vcpu->vm->memory, byte, 1);
+    }
 }

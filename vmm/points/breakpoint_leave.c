@@ -1,9 +1,9 @@
 /* Leaving the instruction where a breakpoint is: see vmm/points/breakpoint.h. */
+#include "mmu/insn.h"
 #include "mmu/walk.h"
 #include "vmm/points/breakpoint.h"
 #include "vmm/points/fingerprint.h"
 #include "vmm/points/repeat.h"
-#include "mmu/insn.h"
 #include "vmm/points/stepper.h"
 #include "vmm/points/watchpoint.h"
 

@@ -1,8 +1,8 @@
 #ifndef VMM_POINTS_PLACE_H
 #define VMM_POINTS_PLACE_H
 
-#include "vmm/points/clock.h"
 #include "vmm/kvm/site.h"
+#include "vmm/points/clock.h"
 
 /*
  * Where the clock `landmark` may stop a vCPU: an instruction that a replay's breakpoint can be set

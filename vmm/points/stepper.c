@@ -4,7 +4,6 @@
 #include <sys/ioctl.h>
 
 #include "base/x86.h"
-#include "mmu/walk.h"
 #include "recording/event.h"
 #include "vmm/points/annex.h"
 #include "vmm/points/repeat.h"
@@ -89,31 +88,6 @@ void stepper_close(struct stepper *s)
 
 /* ---- what stepping must not show ---- */
 
-/* Where TF is in flags on the stack, so far above its top: in their second byte, whatever their
- * size and alignment. NULL when that is not mapped. */
-static uint8_t *stacked_tf(const struct stepper *s, unsigned above)
-{
-    const struct guest_memory *m = &s->vcpu->vm->memory;
-    uint64_t va = s->vcpu->regs->rsp + above + 1;
-    struct kvm_sregs sregs;
-    struct translation to;
-
-    vcpu_get_sregs(s->vcpu, &sregs);
-    if (!sregs.cs.l)
-        va = (uint32_t)(sregs.ss.base + (sregs.ss.db ? va : (uint16_t)va));
-    return walk(m, sregs.cr3, va, &to) ? guest_memory_at(m, to.gpa, 1) : NULL;
-}
-
-static void hide_tf(const struct stepper *s, unsigned above)
-{
-    uint8_t *byte = stacked_tf(s, above);
-
-    if (byte) {
-        *byte &= (uint8_t) ~(RFLAGS_TF >> 8);
-        guest_memory_mark(&s->vcpu->vm->memory, byte, 1);
-    }
-}
-
 /* Whether an instruction loads flags with TF set. */
 static bool loads_tf(const struct stepper *s, const struct insn *insn)
 {
@@ -124,12 +98,12 @@ static bool loads_tf(const struct stepper *s, const struct insn *insn)
     case ZYDIS_MNEMONIC_POPF:
     case ZYDIS_MNEMONIC_POPFD:
     case ZYDIS_MNEMONIC_POPFQ:
-        byte = stacked_tf(s, 0);
+        byte = vcpu_stacked_tf(s->vcpu, 0);
         break;
     case ZYDIS_MNEMONIC_IRET:
     case ZYDIS_MNEMONIC_IRETD:
     case ZYDIS_MNEMONIC_IRETQ:
-        byte = stacked_tf(s, 2 * width);
+        byte = vcpu_stacked_tf(s->vcpu, 2 * width);
         break;
     default:
         break;
@@ -156,7 +130,7 @@ static void enter(struct stepper *s, uint64_t handler, bool own_tf)
     struct kvm_regs regs = *s->vcpu->regs;
 
     if (!own_tf)
-        hide_tf(s, regs.rsp % 16 ? 16 : 24);
+        vcpu_hide_stacked_tf(s->vcpu, regs.rsp % 16 ? 16 : 24);
     regs.rip = handler;
     vcpu_set_regs(s->vcpu, &regs);
     s->armed = false;
@@ -333,7 +307,7 @@ static void retire(struct stepper *s, const struct stepped *of, struct step *ste
 
     step->branches = is_branch(&of->insn) || (two && is_branch(&second));
     if ((is_pushf(&of->insn) || (two && is_pushf(&second))) && !of->own_tf)
-        hide_tf(s, 0);
+        vcpu_hide_stacked_tf(s->vcpu, 0);
     if (of->loads_tf)
         show_tf(s);
 }

@@ -122,38 +122,35 @@ static int read_output(struct conversation *c, size_t *bytes)
     return WEXITSTATUS(status);
 }
 
-/* The host has gone by the time that somebody reads. */
-static void output_outlives_the_host(void **state)
+/* The command has put out BYTES and ends with `status`, of which its agent counts so many; the host
+ * has gone by the time that somebody reads. Returns the relay's status. */
+static int end_and_read(unsigned status, unsigned counted)
 {
     struct conversation c;
     size_t bytes;
     char line[64];
 
-    (void)state;
     begin(&c);
     put_out(&c, BYTES);
-    snprintf(line, sizeof line, "X 3 %u 0\n", BYTES);
+    snprintf(line, sizeof line, "X %u %u 0\n", status, counted);
     say(&c, line);
     host_ends(&c);
     usleep(200000);
-    assert_int_equal(read_output(&c, &bytes), 3);
+    const int relayed = read_output(&c, &bytes);
     assert_int_equal(bytes, BYTES);
+    return relayed;
+}
+
+static void output_outlives_the_host(void **state)
+{
+    (void)state;
+    assert_int_equal(end_and_read(3, BYTES), 3);
 }
 
 static void output_that_is_missing_is_said(void **state)
 {
-    struct conversation c;
-    size_t bytes;
-    char line[64];
-
     (void)state;
-    begin(&c);
-    put_out(&c, BYTES);
-    snprintf(line, sizeof line, "X 0 %u 0\n", BYTES + 1);
-    say(&c, line);
-    host_ends(&c);
-    assert_int_equal(read_output(&c, &bytes), 100 + RELAY_FAILED);
-    assert_int_equal(bytes, BYTES);
+    assert_int_equal(end_and_read(0, BYTES + 1), 100 + RELAY_FAILED);
 }
 
 static void a_host_that_ends_before_its_command_is_told(void **state)
