@@ -264,6 +264,7 @@ static bool may_be_behind_sti(struct vcpu *vcpu, bool *pushes_flags)
 static int leave_sti_shadow(struct vcpu *vcpu, struct vcpu_exit *fault)
 {
     struct kvm_run *run = vcpu->run;
+    const uint64_t rsp = vcpu->regs->rsp;
     bool pushes_flags = false;
     int rc;
 
@@ -282,7 +283,8 @@ static int leave_sti_shadow(struct vcpu *vcpu, struct vcpu_exit *fault)
         return 0;
     if (rc < 0)
         return -1;
-    if (pushes_flags && run->exit_reason == KVM_EXIT_DEBUG)
+    /* Not where a breakpoint came first: what is on top then is no flags. */
+    if (pushes_flags && vcpu->regs->rsp == rsp - sizeof(uint64_t))
         vcpu_hide_stacked_tf(vcpu, 0);
     if (run->exit_reason == KVM_EXIT_DEBUG && is_at_own(vcpu))
         return 0; /* a breakpoint of ours on that instruction: the window comes again behind it */
@@ -291,7 +293,8 @@ static int leave_sti_shadow(struct vcpu *vcpu, struct vcpu_exit *fault)
     else if (run->exit_reason == KVM_EXIT_DEBUG && !vcpu->stepping)
         run->exit_reason = KVM_EXIT_INTR; /* the window opens behind the guest's #DB */
     if (run->exit_reason == KVM_EXIT_IRQ_WINDOW_OPEN && !run->if_flag && !vcpu->steps_at_any_window)
-        run->exit_reason = KVM_EXIT_INTR; /* it was a CLI: no window has opened */
+        /* It was a CLI: no window has opened, and who steps has done so. */
+        run->exit_reason = vcpu->stepping ? KVM_EXIT_DEBUG : KVM_EXIT_INTR;
     return 0;
 }
 
