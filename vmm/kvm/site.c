@@ -54,10 +54,11 @@ static bool category_is_plain(const struct insn *insn)
     }
 }
 
-/* Every byte of the operand is mapped so that the access cannot fault. */
+/* Every byte of the operand is mapped so that the access cannot fault, and, but with `or_device`,
+ * not exit either. */
 static bool operand_is_mapped(const struct guest_memory *m, const struct insn *insn,
                               const ZydisDecodedOperand *op, const struct kvm_regs *regs,
-                              const struct kvm_sregs *sregs)
+                              const struct kvm_sregs *sregs, bool or_device)
 {
     struct translation t;
     uint64_t va;
@@ -71,7 +72,7 @@ static bool operand_is_mapped(const struct guest_memory *m, const struct insn *i
         return false;
     for (unsigned i = 0; i < 2; i++) {
         uint64_t at = i ? va + (bytes ? bytes - 1 : 0) : va;
-        if (!walk(m, sregs->cr3, at, &t) || !guest_memory_at(m, t.gpa, 1))
+        if (!walk(m, sregs->cr3, at, &t) || !(or_device || guest_memory_at(m, t.gpa, 1)))
             return false;
         if (sregs->ss.dpl == 3 && !t.user)
             return false;
@@ -90,7 +91,8 @@ static bool loads_segment(const ZydisDecodedOperand *op)
 
 /* Quality by what the instruction works on. */
 static enum site_quality operand_quality(const struct guest_memory *m, const struct insn *insn,
-                                         const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+                                         const struct kvm_regs *regs, const struct kvm_sregs *sregs,
+                                         bool or_device)
 {
     enum site_quality quality = SITE_GOOD;
 
@@ -101,7 +103,7 @@ static enum site_quality operand_quality(const struct guest_memory *m, const str
         if (op->type != ZYDIS_OPERAND_TYPE_MEMORY || op->mem.type == ZYDIS_MEMOP_TYPE_AGEN ||
             insn_touches_nothing(insn))
             continue;
-        if (!operand_is_mapped(m, insn, op, regs, sregs))
+        if (!operand_is_mapped(m, insn, op, regs, sregs, or_device))
             return SITE_UNSUITABLE;
         quality = SITE_MEMORY;
     }
@@ -123,7 +125,7 @@ enum site_quality site_quality(const struct guest_memory *m, const struct insn *
     if (!category_is_plain(insn) ||
         (insn->info.attributes & (REPEATED | ZYDIS_ATTRIB_IS_PRIVILEGED)))
         return SITE_UNSUITABLE;
-    const enum site_quality quality = operand_quality(m, insn, regs, sregs);
+    const enum site_quality quality = operand_quality(m, insn, regs, sregs, false);
     if (quality != SITE_UNSUITABLE && (insn->info.meta.category == ZYDIS_CATEGORY_X87_ALU ||
                                        insn->info.meta.category == ZYDIS_CATEGORY_FCMOV))
         return SITE_UNCOPIED;
@@ -156,8 +158,8 @@ bool site_uses_fpu(const struct insn *insn)
     }
 }
 
-bool site_hides_step(const struct guest_memory *m, const struct insn *insn,
-                     const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+static bool hides_step(const struct guest_memory *m, const struct insn *insn,
+                       const struct kvm_regs *regs, const struct kvm_sregs *sregs, bool or_device)
 {
     /* VEX and its kind are #UD: the guest's CPUID has no AVX, nor 3DNow. */
     if (insn->info.encoding != ZYDIS_INSTRUCTION_ENCODING_LEGACY || regs->rflags & RFLAGS_TF ||
@@ -169,8 +171,14 @@ bool site_hides_step(const struct guest_memory *m, const struct insn *insn,
     case ZYDIS_CATEGORY_SYSRET:
         return false;
     default:
-        return operand_quality(m, insn, regs, sregs) != SITE_UNSUITABLE;
+        return operand_quality(m, insn, regs, sregs, or_device) != SITE_UNSUITABLE;
     }
+}
+
+bool site_hides_step(const struct guest_memory *m, const struct insn *insn,
+                     const struct kvm_regs *regs, const struct kvm_sregs *sregs)
+{
+    return hides_step(m, insn, regs, sregs, true);
 }
 
 bool site_can_step(const struct guest_memory *m, const struct insn *insn,
@@ -184,5 +192,5 @@ bool site_can_step(const struct guest_memory *m, const struct insn *insn,
         if (!category_is_plain(insn) || (insn->info.attributes & ZYDIS_ATTRIB_IS_PRIVILEGED))
             return false;
     }
-    return site_hides_step(m, insn, regs, sregs);
+    return hides_step(m, insn, regs, sregs, false);
 }

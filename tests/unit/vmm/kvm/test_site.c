@@ -13,10 +13,13 @@
 
 #define CR3  0x1000u
 #define CODE 0x5000u
+/* No memory, mapped at 2 MiB. */
+#define DEVICE    0xd0000000u
+#define DEVICE_VA 0x200000u
 
 static struct guest_memory m;
 
-/* The first 2 MiB, where they are. */
+/* The first 2 MiB, where they are, and a device behind them. */
 static int make(void **state)
 {
     const uint64_t user = PTE_PRESENT | PTE_WRITE | PTE_USER,
@@ -28,6 +31,9 @@ static int make(void **state)
         return -1;
     for (unsigned i = 0; i < 3; i++)
         memcpy(guest_memory_at(&m, CR3 + i * PAGE_BYTES, sizeof *entry), &entry[i], sizeof *entry);
+    const uint64_t device = DEVICE | user | PTE_LARGE;
+    memcpy(guest_memory_at(&m, CR3 + 2 * PAGE_BYTES + sizeof device, sizeof device), &device,
+           sizeof device);
     return 0;
 }
 
@@ -42,7 +48,8 @@ static bool can_step(uint64_t cr0, const void *code, size_t len)
 {
     const struct kvm_sregs sregs = {
         .cr0 = CR0_PG | cr0, .cr3 = CR3, .efer = EFER_LMA, .cs = {.l = 1, .dpl = 3}, .ss.dpl = 3};
-    const struct kvm_regs regs = {.rip = CODE, .rsp = 0x8000, .rax = 0x8000, .rflags = 2};
+    const struct kvm_regs regs = {
+        .rip = CODE, .rsp = 0x8000, .rax = 0x8000, .rdx = DEVICE_VA, .rflags = 2};
     struct insn insn;
 
     memcpy(guest_memory_at(&m, CODE, len), code, len);
@@ -132,10 +139,12 @@ static void test_behind_a_sti(void **state)
         {"\xcc", 1, false},                /* int3 */
         {"\x0f\x0b", 2, false},            /* ud2 */
         {"\x48\x8b\x03", 3, false},        /* mov (%rbx), %rax: not mapped */
+        {"\x48\x89\x02", 3, true},         /* mov %rax, (%rdx): a device */
         {"\x8e\xd0", 2, false},            /* mov %eax, %ss */
     };
     const struct kvm_sregs sregs = {.cr0 = CR0_PG, .cr3 = CR3, .efer = EFER_LMA, .cs = {.l = 1}};
-    const struct kvm_regs regs = {.rip = CODE, .rsp = 0x8000, .rbx = 1ull << 40, .rflags = 2};
+    const struct kvm_regs regs = {
+        .rip = CODE, .rsp = 0x8000, .rbx = 1ull << 40, .rdx = DEVICE_VA, .rflags = 2};
 
     (void)state;
     for (unsigned i = 0; i < sizeof insn / sizeof *insn; i++) {
@@ -156,6 +165,7 @@ static void test_what_may_be_an_exception(void **state)
     } insn[] = {
         {"\x0f\x28\x40\x10", 4, true},      /* movaps 16(%rax), %xmm0 */
         {"\x0f\x28\x40\x08", 4, false},     /* movaps 8(%rax), %xmm0 */
+        {"\x48\x89\x02", 3, false},         /* mov %rax, (%rdx): a device */
         {"\xc5\xf8\x58\xc1", 4, false},     /* vaddps %xmm1, %xmm0, %xmm0 */
         {"\xc4\xe2\x78\xf2\xc1", 5, false}, /* andn %ecx, %eax, %eax */
         {"\x0f\x0f\xc1\x9e", 4, false},     /* pfadd %mm1, %mm0 */
