@@ -20,6 +20,8 @@
 /* The host is given so long to start, then twice as long, and once more. */
 #define START_SECONDS_FIRST 30u
 #define START_SECONDS_LAST  (4 * START_SECONDS_FIRST)
+/* A host that has started and says nothing for so long hangs. */
+#define SILENT_SECONDS 60
 
 const char *emulated_qemu(const char *datadir, char path[EMULATED_PATH_MAX])
 {
@@ -119,7 +121,8 @@ static enum relay_end run_once(const struct emulated_options *o, const struct em
     if (signals < 0) {
         err_set(e, STATUS_ERROR, "signalfd: %s", strerror(errno));
     } else if (emulated_process_start(&host, args.items, &passed, debug, e) == 0) {
-        end = emulated_relay(host.ports, signals, r, saved >= 0, start_seconds, status, e);
+        end = emulated_relay(host.ports, signals, r, saved >= 0, start_seconds, SILENT_SECONDS,
+                             status, e);
         if (end == RELAY_SILENCE || end == RELAY_NOT_STARTED || end == RELAY_NOT_SAVED)
             emulated_process_explain(&host, e);
     }

@@ -19,8 +19,7 @@
  * Liveness is counted in ticks of our own waiting, not in clock time: a laptop that was asleep or a
  * stopped process group must not look like a dead host.
  */
-#define TICK_MS      5000
-#define SILENT_TICKS (60000 / TICK_MS)
+#define SILENT_TICKS 12
 
 /* A pipe that poll() calls writable takes this much without blocking (PIPE_BUF). */
 #define WRITE_CHUNK 4096
@@ -42,7 +41,7 @@ struct relay {
     size_t orders_sent;
     char line[512];
     size_t line_length;
-    unsigned silent_ticks, start_seconds;
+    unsigned silent_ticks, tick_ms, start_seconds;
     bool saved, ready, exited, ended, raw;
     enum relay_end end;
     int status, command_status;
@@ -235,17 +234,17 @@ static void drain_output(struct relay *y, struct stream *s, unsigned number)
 
 static void tick(struct relay *y)
 {
-    if (y->exited) /* the agent has nothing more to say; what waits is our reader's affair */
+    if (y->exited && !(empty(&y->out) && empty(&y->err))) /* that waits is our reader's affair */
         return;
     y->silent_ticks++;
-    if (!y->ready && y->silent_ticks * TICK_MS / 1000 >= y->start_seconds) {
+    if (!y->ready && y->silent_ticks * y->tick_ms / 1000 >= y->start_seconds) {
         err_set(y->e, STATUS_ERROR, "the emulated KVM host did not start within %u s",
                 y->start_seconds);
         finish(y, RELAY_NOT_STARTED, 0);
     } else if (y->ready && y->silent_ticks >= SILENT_TICKS) {
         err_set(y->e, STATUS_ERROR, "the emulated KVM host stopped answering");
         finish(y, RELAY_SILENCE, 0);
-    } else if (y->ready) {
+    } else if (y->ready && !y->exited) { /* then the agent has nothing more to say */
         order(y, "P\n");
     }
 }
@@ -287,7 +286,7 @@ static void step(struct relay *y)
         [ERR_FROM] = {empty(&y->err) ? y->err.from : -1, POLLIN, 0},
         [ERR_TO] = {empty(&y->err) ? -1 : y->err.to, POLLOUT, 0},
     };
-    if (poll(p, COUNT, TICK_MS) == 0)
+    if (poll(p, COUNT, (int)y->tick_ms) == 0)
         tick(y);
     if (p[IN_FROM].revents) {
         fill(&y->in);
@@ -296,6 +295,8 @@ static void step(struct relay *y)
     }
     if (p[IN_TO].revents)
         drain(&y->in);
+    if (p[OUT_FROM].revents || p[ERR_FROM].revents)
+        y->silent_ticks = 0;
     if (p[OUT_FROM].revents)
         fill(&y->out);
     if (p[OUT_TO].revents)
@@ -361,7 +362,8 @@ static void close_output(const struct stream *s, int shared)
 }
 
 enum relay_end emulated_relay(const int ports[4], int signals, const struct emulated_request *r,
-                              bool saved, unsigned start_seconds, int *status, struct err *e)
+                              bool saved, unsigned start_seconds, unsigned silent_seconds,
+                              int *status, struct err *e)
 {
     struct sigaction ignore = {.sa_handler = SIG_IGN}, old;
     struct relay *y = calloc(1, sizeof *y);
@@ -374,6 +376,7 @@ enum relay_end emulated_relay(const int ports[4], int signals, const struct emul
     y->control = ports[0];
     y->signals = signals;
     y->start_seconds = start_seconds;
+    y->tick_ms = silent_seconds * 1000 / SILENT_TICKS;
     y->saved = saved;
     if (saved)
         bytes_put_u32(&y->orders, 0);

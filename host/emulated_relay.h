@@ -20,12 +20,14 @@ enum relay_end {
  * ended. ports[]: our ends of the four sockets, in the order of the KHOST_PORT_ numbers, made
  * non-blocking here and left open. signals: signalfd of the signals to pass on (blocked by the
  * caller). saved: the host is a saved one, whose agent waits and has said so before it was saved;
- * it is asked again. The agent must answer within start_seconds. r->now, rows and columns are
+ * it is asked again. The agent must answer within start_seconds, and then never say nothing for
+ * silent_seconds. r->now, rows and columns are
  * filled in here, when it is sent. The terminal is raw meanwhile where r->flags has
  * KHOST_TTY_STDIO. On RELAY_SILENCE *e holds one clause without what QEMU said.
  */
 enum relay_end emulated_relay(const int ports[4], int signals, const struct emulated_request *r,
-                              bool saved, unsigned start_seconds, int *status, struct err *e);
+                              bool saved, unsigned start_seconds, unsigned silent_seconds,
+                              int *status, struct err *e);
 
 /* Size of the terminal on stdout; 0, 0 when it has none. */
 void emulated_window_size(uint16_t *rows, uint16_t *columns);

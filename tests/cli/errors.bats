@@ -163,6 +163,11 @@ inside() {
     grep -q 'did not start within 30 s.*starting it again' err
 }
 
+@test "all output of a command in the emulated KVM host comes, however late it is read" {
+    # More than lies between here and the command, and later than the host was once given to end.
+    [ "$(inside head -c 5000000 /dev/zero | { sleep 12 && wc -c; })" = 5000000 ]
+}
+
 @test "an emulated KVM host is started once and saved; what is random differs, and its clock is ours" {
     export XDG_CACHE_HOME=$PWD/cache
     mkdir cache

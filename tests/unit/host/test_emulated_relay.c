@@ -18,6 +18,10 @@
 #include "host/emulated_relay.h"
 
 #define BYTES 200000u
+/* A host may say nothing for so long. */
+#define SILENT_SECONDS 1u
+/* For all the tests. */
+#define ALARM_SECONDS 60u
 
 struct conversation {
     int ports[4]; /* the agent's ends */
@@ -38,7 +42,8 @@ static _Noreturn void relay(const int ports[4])
     sigemptyset(&set);
     sigaddset(&set, SIGWINCH);
     const int signals = signalfd(-1, &set, SFD_CLOEXEC);
-    const enum relay_end end = emulated_relay(ports, signals, &r, false, 60, &status, &e);
+    const enum relay_end end =
+        emulated_relay(ports, signals, &r, false, 60, SILENT_SECONDS, &status, &e);
     if (end != RELAY_EXITED)
         fprintf(stderr, "# %s\n", e.text);
     _exit(end == RELAY_EXITED ? status : 100 + (int)end);
@@ -122,9 +127,10 @@ static int read_output(struct conversation *c, size_t *bytes)
     return WEXITSTATUS(status);
 }
 
-/* The command has put out BYTES and ends with `status`, of which its agent counts so many; the host
- * has gone by the time that somebody reads. Returns the relay's status. */
-static int end_and_read(unsigned status, unsigned counted)
+/* The command has put out BYTES and ends with `status`, of which its agent counts so many; somebody
+ * reads after so many microseconds. The host has gone by then, or `stays`. Returns the relay's
+ * status. */
+static int end_and_read(unsigned status, unsigned counted, bool stays, unsigned late_us)
 {
     struct conversation c;
     size_t bytes;
@@ -134,9 +140,12 @@ static int end_and_read(unsigned status, unsigned counted)
     put_out(&c, BYTES);
     snprintf(line, sizeof line, "X %u %u 0\n", status, counted);
     say(&c, line);
-    host_ends(&c);
-    usleep(200000);
+    if (!stays)
+        host_ends(&c);
+    usleep(late_us);
     const int relayed = read_output(&c, &bytes);
+    if (stays)
+        host_ends(&c);
     assert_int_equal(bytes, BYTES);
     return relayed;
 }
@@ -144,13 +153,25 @@ static int end_and_read(unsigned status, unsigned counted)
 static void output_outlives_the_host(void **state)
 {
     (void)state;
-    assert_int_equal(end_and_read(3, BYTES), 3);
+    assert_int_equal(end_and_read(3, BYTES, false, 200000), 3);
 }
 
 static void output_that_is_missing_is_said(void **state)
 {
     (void)state;
-    assert_int_equal(end_and_read(0, BYTES + 1), 100 + RELAY_FAILED);
+    assert_int_equal(end_and_read(0, BYTES + 1, false, 200000), 100 + RELAY_FAILED);
+}
+
+static void a_reader_may_be_late(void **state)
+{
+    (void)state;
+    assert_int_equal(end_and_read(3, BYTES, true, (2 * SILENT_SECONDS + 1) * 1000000), 3);
+}
+
+static void a_host_that_hangs_with_output_is_told(void **state)
+{
+    (void)state;
+    assert_int_equal(end_and_read(0, BYTES + 1, true, 0), 100 + RELAY_SILENCE);
 }
 
 static void a_host_that_ends_before_its_command_is_told(void **state)
@@ -170,8 +191,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(output_outlives_the_host),
         cmocka_unit_test(output_that_is_missing_is_said),
+        cmocka_unit_test(a_reader_may_be_late),
+        cmocka_unit_test(a_host_that_hangs_with_output_is_told),
         cmocka_unit_test(a_host_that_ends_before_its_command_is_told),
     };
 
+    alarm(ALARM_SECONDS);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
