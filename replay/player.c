@@ -223,7 +223,7 @@ static int schedule(struct player *p, unsigned index, struct err *e)
 {
     if (index >= p->cpu_count)
         return player_bad(p, e, "a CPU runs that there is not");
-    if (vcpu_complete(&p->cpu->vcpu, e) < 0)
+    if (breakpoints_complete(&p->stops, e) < 0)
         return -1;
     if (vcpu_is_halfway(&p->cpu->vcpu))
         return player_bad(p, e, "a CPU's turn ends in the middle of an instruction");
@@ -238,7 +238,7 @@ static int finish_before_event(struct player *p, struct err *e)
 {
     if (p->parallel || recording_version(p->recording) < RECORDING_COMPLETES_FIRST)
         return 0;
-    if (vcpu_complete(&p->cpu->vcpu, e) < 0)
+    if (breakpoints_complete(&p->stops, e) < 0)
         return -1;
     return vcpu_is_halfway(&p->cpu->vcpu)
                ? player_bad(p, e, "an interrupt comes in the middle of an instruction")

@@ -4,7 +4,7 @@
 int player_finish_exit(struct player *p, struct err *e)
 {
     player_settle(p);
-    return vcpu_complete(&p->cpu->vcpu, e);
+    return breakpoints_complete(&p->stops, e);
 }
 
 int player_abandon_exit(struct player *p, struct err *e)
@@ -41,7 +41,8 @@ int player_mark(struct player *p, struct player_mark *mark, struct err *e)
                        "%s was recorded with --smp crew: for now it can be replayed and verified, "
                        "but not debugged or given snapshots",
                        recording_path(p->recording));
-    player_settle(p);
+    if (player_finish_exit(p, e) < 0)
+        return -1;
     *mark = (struct player_mark){
         .cpu_count = p->cpu_count,
         .cpu = p->cpu->vcpu.index,
@@ -86,6 +87,7 @@ static int restore_cpu(struct player_cpu *cpu, const struct cpu_mark *mark, stru
 int player_restore(struct player *p, const struct player_mark *mark, struct err *e)
 {
     player_settle(p);
+    breakpoints_forget_stores(&p->stops);
     if (mark->cpu_count != p->cpu_count)
         return err_set(e, STATUS_BAD_RECORDING, "it is of a machine with %u CPUs, not %u",
                        mark->cpu_count, p->cpu_count);

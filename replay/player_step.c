@@ -61,6 +61,7 @@ int player_leave_sync(struct player *p, struct err *e)
     set_running(p);
     if (apply_events(p, e) < 0 || player_finish_exit(p, e) < 0)
         return -1;
+    breakpoints_forget_stores(&p->stops); /* who steps looks himself */
     if (p->status == PLAYER_RUNNING) {
         p->at_sync = false;
         p->status = PLAYER_STOPPED;
@@ -118,6 +119,7 @@ int player_steps(struct player *p, uint64_t most, uint64_t *done, struct err *e)
     while (again) {
         if (apply_here(p, e) < 0)
             return -1;
+        breakpoints_forget_stores(&p->stops);
         const uint64_t rip = p->cpu->vcpu.regs->rip;
         if (p->status != PLAYER_RUNNING)
             return 0;

@@ -433,6 +433,13 @@ static enum timeline_stop search_running(struct timeline *t, struct last_hit *la
         if (stop != TIMELINE_THERE || found)
             return stop;
     }
+    if (stop != TIMELINE_THERE || !t->player->at_sync)
+        return stop;
+    /* At a sync point its access is done. */
+    if (player_finish_exit(t->player, e) < 0)
+        return TIMELINE_FAILED;
+    if (breakpoints_stored(&t->player->stops))
+        *last = (struct last_hit){.from = t->here, .steps = STEPS_UNKNOWN, .watched = true};
     return stop;
 }
 

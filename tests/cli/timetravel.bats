@@ -393,6 +393,23 @@ rep_changes() {
     done
 }
 
+@test "watched memory that a MOVS from a device changes while an interrupt waits: every change, there and back" {
+    local i change='printf "%c %d\n", $way, *(unsigned char *)&word' commands=()
+    ditto_to 120 run.out run.err run --memory 32M -o movs.ditto --kernel "$BUILD/guests/movs-watch.elf"
+    symbols=$BUILD/guests/movs-watch.elf
+    serve movs.ditto
+    for i in $(seq 81); do commands+=(continue "$change"); done
+    commands+=("set \$way = 'R'")
+    for i in $(seq 81); do commands+=(reverse-continue "$change"); done
+    debug 'watch *(unsigned char *)&word' "set \$way = 'F'" "${commands[@]}" kill
+    [ "$status" = 0 ]
+    wait "$server"
+    # The 40 rounds of the guest, and the ends of the recording.
+    [ "$(grep -cx 'F 255' <<<"$output") $(grep -cx 'F 0' <<<"$output")" = '40 41' ]
+    [ "$(grep -cx 'R 255' <<<"$output") $(grep -cx 'R 0' <<<"$output")" = '40 41' ]
+    [[ $output != *'not found again'* && $output != *diverged* ]]
+}
+
 @test "gdb asks what other stubs answer, is told why not, runs again, and watches across pages" {
     local word
     ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf"

@@ -33,7 +33,8 @@ static uint64_t waiting_since(struct machine *m, uint64_t now)
 {
     const uint64_t turn_ends = schedule_deadline(m);
 
-    if (!machine_stop_wanted(m) && (m->cpu->window || !pc_irq_pending(&m->pc, m->cpu->vcpu.index)))
+    if (!machine_stop_wanted(m) && !m->cpu->nmi &&
+        (m->cpu->window || !pc_irq_pending(&m->pc, m->cpu->vcpu.index)))
         m->pending_ns = 0;
     else if (!m->pending_ns)
         m->pending_ns = now;

@@ -626,6 +626,8 @@ enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *
         return BREAKPOINT_FAILED;
     if (vcpu_is_halfway(set->vcpu))
         return vcpu_run(set->vcpu, exit, e) < 0 ? BREAKPOINT_FAILED : BREAKPOINT_EXIT;
+    if (watchpoints_stop_here(set, exit, &stop, e))
+        return stop;
     if (watchpoints_changed(set)) /* by an INS */
         return BREAKPOINT_HIT;
     if (is_stepped(set))

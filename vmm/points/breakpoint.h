@@ -111,7 +111,8 @@ struct watchpoint {
     bool hit; /* the last breakpoints_run() stopped because of it */
 
     struct watchpoint *next; /* inside */
-    uint64_t seen;           /* digest of what was there last */
+    uint64_t seen, before;   /* digests of what was there last, and before breakpoints_complete() */
+    bool stored;             /* that changed it */
 };
 
 /* Those of one vCPU. */
@@ -174,6 +175,11 @@ void breakpoints_unwatch(struct breakpoints *set, struct watchpoint *w);
 /* Let the guest write everywhere again until the next run, to be stepped or looked after otherwise.
  */
 int breakpoints_rest(struct breakpoints *set, struct err *e);
+/* vcpu_complete(): where that has changed watched memory, the next run stops at once. */
+int breakpoints_complete(struct breakpoints *set, struct err *e);
+/* Whether it has, since that was asked or forgotten last; `hit` is set in what it changed. */
+bool breakpoints_stored(struct breakpoints *set);
+void breakpoints_forget_stores(struct breakpoints *set);
 /* Whether there is anything to stop at. */
 static inline bool breakpoints_any(const struct breakpoints *set)
 {

@@ -131,6 +131,35 @@ bool watchpoints_changed(struct breakpoints *set)
     return any;
 }
 
+int breakpoints_complete(struct breakpoints *set, struct err *e)
+{
+    for (struct watchpoint *w = set->watched; w; w = w->next)
+        w->before = digest(set, w);
+    if (vcpu_complete(set->vcpu, e) < 0)
+        return -1;
+    for (struct watchpoint *w = set->watched; w; w = w->next)
+        w->stored |= digest(set, w) != w->before;
+    return 0;
+}
+
+void breakpoints_forget_stores(struct breakpoints *set)
+{
+    for (struct watchpoint *w = set->watched; w; w = w->next)
+        w->stored = false;
+}
+
+bool breakpoints_stored(struct breakpoints *set)
+{
+    bool any = false;
+
+    for (struct watchpoint *w = set->watched; w; w = w->next) {
+        w->hit |= w->stored;
+        any |= w->stored;
+    }
+    breakpoints_forget_stores(set);
+    return any;
+}
+
 int watchpoints_do_write(struct breakpoints *set, const struct vcpu_exit *exit, struct err *e)
 {
     if (!set->protecting || exit->kind != EXIT_MMIO_WRITE ||
@@ -231,20 +260,30 @@ bool watchpoints_store(struct breakpoints *set)
     return true;
 }
 
+static bool is_to_take(const struct breakpoints *set)
+{
+    return vcpu_event_pending(set->vcpu) || vcpu_nmi_pending(set->vcpu);
+}
+
 /* What is about to be taken before the next instruction, exactly: its frame is the guest's. */
 static enum breakpoint_stop take_event(struct breakpoints *set, struct vcpu_exit *exit,
                                        struct err *e)
 {
     struct stepper stepper;
     struct step step;
+    bool kicked = false;
+    int rc;
 
     stepper_init(&stepper, set->vcpu);
-    set->exits++;
-    int rc = stepper_step(&stepper, &step, exit, e);
+    do {
+        set->exits++;
+        rc = stepper_step(&stepper, &step, exit, e);
+        kicked |= (rc == 0 && step.kind == STEP_KICK) || set->vcpu->kick_passed;
+    } while (rc == 0 && step.kind == STEP_KICK);
     stepper_close(&stepper);
     if (rc < 0)
         return BREAKPOINT_FAILED;
-    breakpoints_keep_kick(set, step.kind == STEP_KICK || set->vcpu->kick_passed);
+    breakpoints_keep_kick(set, kicked);
     if (watchpoints_changed(set))
         return BREAKPOINT_HIT;
     return step.kind == STEP_EXIT ? BREAKPOINT_EXIT : BREAKPOINT_NONE;
@@ -255,7 +294,23 @@ enum breakpoint_stop watchpoints_let_write(struct breakpoints *set, struct vcpu_
 {
     if (breakpoints_rest(set, e) < 0)
         return BREAKPOINT_FAILED;
-    return vcpu_event_pending(set->vcpu) || vcpu_nmi_pending(set->vcpu)
-               ? take_event(set, exit, e)
-               : breakpoints_leave(set, exit, e);
+    return is_to_take(set) ? take_event(set, exit, e) : breakpoints_leave(set, exit, e);
+}
+
+bool watchpoints_stop_here(struct breakpoints *set, struct vcpu_exit *exit,
+                           enum breakpoint_stop *stop, struct err *e)
+{
+    bool any = false;
+
+    for (const struct watchpoint *w = set->watched; w; w = w->next)
+        any |= w->stored;
+    if (!any)
+        return false;
+    *stop = BREAKPOINT_NONE;
+    if (is_to_take(set))
+        *stop = breakpoints_rest(set, e) < 0 ? BREAKPOINT_FAILED : take_event(set, exit, e);
+    breakpoints_stored(set); /* behind take_event(), which has changes of its own */
+    if (*stop == BREAKPOINT_NONE)
+        *stop = BREAKPOINT_HIT;
+    return true;
 }
