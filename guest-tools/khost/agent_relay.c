@@ -210,6 +210,18 @@ static void end_stdin(struct session *s)
     close_fd(&in.to);
 }
 
+static void discard(struct channel *c)
+{
+    close_fd(&c->from);
+    c->start = c->end = 0;
+}
+
+static void discard_output(void)
+{
+    discard(&out);
+    discard(&errors);
+}
+
 static void obey(struct session *s, const char *line)
 {
     unsigned a = 0, b = 0;
@@ -219,6 +231,8 @@ static void obey(struct session *s, const char *line)
     } else if (sscanf(line, "S %u", &a) == 1) {
         if (!s->dead)
             kill(-s->pid, (int)a);
+        else /* who does not read its output keeps nobody */
+            discard_output();
     } else if (sscanf(line, "W %u %u", &a, &b) == 2) {
         struct winsize size = {.ws_row = (unsigned short)a, .ws_col = (unsigned short)b};
         if (s->r->flags & KHOST_TTY_STDIO)
@@ -228,8 +242,7 @@ static void obey(struct session *s, const char *line)
         s->stdin_bytes = count;
     } else if (sscanf(line, "C %u", &a) == 1) {
         struct channel *c = a == 2 ? &errors : &out;
-        close_fd(&c->from);
-        c->start = c->end = 0;
+        discard(c);
         /* With its last descriptor the kernel hangs the terminal up, as the outer one has. */
         if (c == &out && (s->r->flags & KHOST_TTY_STDIO))
             close_fd(&in.to);
