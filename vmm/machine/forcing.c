@@ -61,9 +61,9 @@ static void stop_here(struct machine *m, struct landmark *landmark)
 
 static enum clock_reason stop_reason(const struct machine *m, bool only_waiting, uint64_t now)
 {
-    return only_waiting                  ? CLOCK_IF_WAITING
-           : schedule_deadline(m) <= now ? CLOCK_FOR_ANOTHER
-                                         : CLOCK_FOR_ITSELF;
+    return only_waiting                                 ? CLOCK_IF_WAITING
+           : m->cpu->nmi || schedule_deadline(m) <= now ? CLOCK_FOR_ANOTHER
+                                                        : CLOCK_FOR_ITSELF;
 }
 
 /* only_waiting: if the CPU only waits for another one, and not otherwise. */

@@ -467,6 +467,8 @@ static int run_once(struct machine *m, struct err *e)
         if (at_sync_point(m, now, e) < 0 || m->ended)
             return m->ended ? 0 : -1;
         wake = earlier(wake, schedule_look(m));
+        if (m->cpu->nmi) /* it could not be injected here */
+            wake = earlier(wake, now + m->config.grace_ns);
     } else if (consider_forcing(m, now, &wake, e) < 0) {
         return -1;
     }

@@ -73,7 +73,8 @@ struct landing_stats {
 /* For whose sake a vCPU is to be stopped. */
 enum clock_reason {
     CLOCK_FOR_ITSELF,  /* an interrupt waits for it, or the user: where it can take one */
-    CLOCK_FOR_ANOTHER, /* its turn ends, or another CPU wants a page: interrupts may be off there */
+    CLOCK_FOR_ANOTHER, /* its turn ends, another CPU wants a page, or it is an NMI that waits:
+                          interrupts may be off there */
     CLOCK_IF_WAITING,  /* the same, but only if it waits for another CPU itself */
 };
 
