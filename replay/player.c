@@ -245,12 +245,21 @@ static int finish_before_event(struct player *p, struct err *e)
                : 0;
 }
 
+/* What completes the access of a sync point unseen, or lands behind it: who watches memory shall
+ * know what that stores. */
+static bool completes(enum event_kind kind)
+{
+    return kind == EVENT_DIGEST || kind == EVENT_END || kind == EVENT_FORCED;
+}
+
 int player_apply(struct player *p, const struct event *event, struct err *e)
 {
     struct kvm_sregs sregs;
     const void *from;
 
     if (p->follower && p->follower->event(p->follower, event, e) < 0)
+        return -1;
+    if (p->stops.watched && completes(event->kind) && breakpoints_complete(&p->stops, e) < 0)
         return -1;
     switch (event->kind) {
     case EVENT_INJECT:

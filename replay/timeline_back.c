@@ -472,6 +472,23 @@ static enum timeline_stop go_to_step(struct timeline *t, const struct last_hit *
     return stop == TIMELINE_THERE ? TIMELINE_BREAKPOINT : stop;
 }
 
+/* From behind what changed watched memory to before it. TIMELINE_THERE: it was not the last step,
+ * before which we stand. */
+static enum timeline_stop go_before_change(struct timeline *t, struct err *e)
+{
+    struct last_hit step = {.watched = true};
+    enum timeline_stop stop = reverse_step(t, e);
+
+    if (stop != TIMELINE_THERE)
+        return stop;
+    step.from = t->here;
+    step.steps = t->steps;
+    stop = go_to_step(t, &step, e);
+    if (stop != TIMELINE_BREAKPOINT || breakpoints_watch_hit(&t->player->stops))
+        return stop;
+    return stand(t, step.from, step.steps, e);
+}
+
 /* Go to a hit that was noted. */
 static enum timeline_stop go_to_hit(struct timeline *t, const struct last_hit *hit, struct err *e)
 {
@@ -492,12 +509,10 @@ static enum timeline_stop go_to_hit(struct timeline *t, const struct last_hit *h
         timeline_at_breakpoint(t);
         return stop;
     }
-    /* Now we stand behind the instruction. */
-    struct last_hit step = {.watched = true};
-    stop = reverse_step(t, e);
-    step.from = t->here;
-    step.steps = t->steps;
-    return stop == TIMELINE_THERE ? go_to_step(t, &step, e) : stop;
+    stop = go_before_change(t, e);
+    if (stop == TIMELINE_THERE) /* at a sync point: we stood behind what was taken there */
+        stop = go_before_change(t, e);
+    return stop == TIMELINE_THERE ? TIMELINE_BREAKPOINT : stop;
 }
 
 static enum timeline_stop reverse_continue(struct timeline *t, struct err *e)

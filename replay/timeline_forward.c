@@ -132,6 +132,7 @@ int timeline_detach(struct timeline *t, struct timeline_stops *stops, struct err
     struct breakpoints *set = &t->player->stops;
 
     *stops = (struct timeline_stops){set->first, set->watched};
+    breakpoints_forget_stores(set);
     set->first = NULL;
     set->watched = NULL;
     if (breakpoints_rest(set, e) == 0)
@@ -237,8 +238,8 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
         const int in_middle = is_due || interrupted ? player_is_halfway(p, e) : 0;
         if (in_middle < 0 || (is_due && !in_middle && !timeline_mark(t, STEPS_UNKNOWN, e)))
             return TIMELINE_FAILED;
-        if (interrupted && !in_middle)
-            return TIMELINE_INTERRUPTED;
+        if (interrupted && !in_middle) /* a hit that has come of it is not lost */
+            return breakpoints_stored(&p->stops) ? TIMELINE_BREAKPOINT : TIMELINE_INTERRUPTED;
     }
 }
 

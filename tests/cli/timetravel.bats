@@ -393,21 +393,37 @@ rep_changes() {
     done
 }
 
-@test "watched memory that a MOVS from a device changes while an interrupt waits: every change, there and back" {
-    local i change='printf "%c %d\n", $way, *(unsigned char *)&word' commands=()
-    ditto_to 120 run.out run.err run --memory 32M -o movs.ditto --kernel "$BUILD/guests/movs-watch.elf"
+# movs_changes ROUNDS ARGUMENT...: goes through the changes of the byte that tests/guests/movs-watch.c watches, to the
+# end and back: F and R lines with its value.
+movs_changes() {
+    local i rounds=$1 change='printf "%c %d\n", $way, *(unsigned char *)&word' commands=()
+    shift
+    ditto_to 120 run.out run.err run --json --memory 32M -o movs.ditto --kernel "$BUILD/guests/movs-watch.elf" "$@"
     symbols=$BUILD/guests/movs-watch.elf
     serve movs.ditto
-    for i in $(seq 81); do commands+=(continue "$change"); done
+    for i in $(seq $((2 * rounds + 1))); do commands+=(continue "$change"); done
     commands+=("set \$way = 'R'")
-    for i in $(seq 81); do commands+=(reverse-continue "$change"); done
+    for i in $(seq $((2 * rounds + 1))); do
+        commands+=('set debug remote 1' reverse-continue 'set debug remote 0' "$change")
+    done
     debug 'watch *(unsigned char *)&word' "set \$way = 'F'" "${commands[@]}" kill
     [ "$status" = 0 ]
     wait "$server"
-    # The 40 rounds of the guest, and the ends of the recording.
-    [ "$(grep -cx 'F 255' <<<"$output") $(grep -cx 'F 0' <<<"$output")" = '40 41' ]
-    [ "$(grep -cx 'R 255' <<<"$output") $(grep -cx 'R 0' <<<"$output")" = '40 41' ]
+    # Each round, and the ends of the recording.
+    [ "$(grep -cx 'F 255' <<<"$output") $(grep -cx 'F 0' <<<"$output")" = "$rounds $((rounds + 1))" ]
+    [ "$(grep -cx 'R 255' <<<"$output") $(grep -cx 'R 0' <<<"$output")" = "$rounds $((rounds + 1))" ]
+    # gdb goes on by itself where it is told of a stop without a cause.
+    [ "$(grep -c 'Sending packet: \$bc#' <<<"$output")" = $((2 * rounds + 1)) ]
     [[ $output != *'not found again'* && $output != *diverged* ]]
+}
+
+@test "watched memory that a MOVS from a device changes while an interrupt waits: every change, there and back" {
+    movs_changes 40
+}
+
+@test "the same where a forced point comes behind the MOVS" {
+    movs_changes 10 --grace 0 --append 'rounds=10 spins=3000000 hz=100'
+    [ "$(json_field forced run.err)" -ge 3 ]
 }
 
 @test "gdb asks what other stubs answer, is told why not, runs again, and watches across pages" {

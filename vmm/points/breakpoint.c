@@ -615,19 +615,27 @@ static int complete_under(const struct breakpoints *set, struct err *e)
     return 0;
 }
 
+void breakpoints_begin(struct breakpoints *set)
+{
+    for (struct breakpoint *b = set->first; b; b = b->next)
+        b->hit = false;
+    watchpoints_see(set);
+}
+
 enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
 {
     enum breakpoint_stop stop;
 
-    for (struct breakpoint *b = set->first; b; b = b->next)
-        b->hit = false;
-    watchpoints_see(set);
+    breakpoints_begin(set);
+    /* The next access of an instruction that has stored by an earlier one. */
+    if (watchpoints_stored(set) && breakpoints_complete(set, e) < 0)
+        return BREAKPOINT_FAILED;
     if (complete_under(set, e) < 0)
         return BREAKPOINT_FAILED;
     if (vcpu_is_halfway(set->vcpu))
         return vcpu_run(set->vcpu, exit, e) < 0 ? BREAKPOINT_FAILED : BREAKPOINT_EXIT;
-    if (watchpoints_stop_here(set, exit, &stop, e))
-        return stop;
+    if (watchpoints_stored(set))
+        return watchpoints_stop_here(set, exit, e);
     if (watchpoints_changed(set)) /* by an INS */
         return BREAKPOINT_HIT;
     if (is_stepped(set))

@@ -186,6 +186,8 @@ static inline bool breakpoints_any(const struct breakpoints *set)
     return set->first || set->watched;
 }
 
+/* As a run begins: nothing has been hit, and what is watched is as it is now. */
+void breakpoints_begin(struct breakpoints *set);
 /* Whether the last run stopped at one of them, or at watched memory. */
 bool breakpoints_hit(const struct breakpoints *set);
 bool breakpoints_watch_hit(const struct breakpoints *set);

@@ -28,9 +28,11 @@ static enum breakpoint_stop step_plainly(struct breakpoints *set, struct vcpu_ex
         kicked |= exit->kind == EXIT_KICK || set->vcpu->kick_passed;
     } while (again);
     breakpoints_keep_kick(set, kicked);
-    if (exit->kind != EXIT_STEP)
+    if (exit->kind != EXIT_STEP && exit->kind != EXIT_WINDOW)
         return BREAKPOINT_EXIT;
-    return watchpoints_changed(set) ? BREAKPOINT_HIT : BREAKPOINT_NONE;
+    if (watchpoints_changed(set)) /* a window comes again */
+        return BREAKPOINT_HIT;
+    return exit->kind == EXIT_STEP ? BREAKPOINT_NONE : BREAKPOINT_EXIT;
 }
 
 /* ---- within a REP ---- */

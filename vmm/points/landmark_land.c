@@ -258,6 +258,8 @@ static enum clock_landing look_for(struct clock *c, const struct landmark *landm
     if (passed)
         return LAND_PASSED;
     if (there)
+        breakpoints_begin(set); /* it has not run: what was hit before does not count here */
+    if (there)
         return there < 0 ? LAND_FAILED : LANDED;
     return stop == BREAKPOINT_HIT && !b.hit ? LAND_BREAK : landing_of[stop];
 }

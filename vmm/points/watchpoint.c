@@ -148,14 +148,20 @@ void breakpoints_forget_stores(struct breakpoints *set)
         w->stored = false;
 }
 
+bool watchpoints_stored(const struct breakpoints *set)
+{
+    for (const struct watchpoint *w = set->watched; w; w = w->next)
+        if (w->stored)
+            return true;
+    return false;
+}
+
 bool breakpoints_stored(struct breakpoints *set)
 {
-    bool any = false;
+    const bool any = watchpoints_stored(set);
 
-    for (struct watchpoint *w = set->watched; w; w = w->next) {
+    for (struct watchpoint *w = set->watched; w; w = w->next)
         w->hit |= w->stored;
-        any |= w->stored;
-    }
     breakpoints_forget_stores(set);
     return any;
 }
@@ -297,20 +303,16 @@ enum breakpoint_stop watchpoints_let_write(struct breakpoints *set, struct vcpu_
     return is_to_take(set) ? take_event(set, exit, e) : breakpoints_leave(set, exit, e);
 }
 
-bool watchpoints_stop_here(struct breakpoints *set, struct vcpu_exit *exit,
-                           enum breakpoint_stop *stop, struct err *e)
+enum breakpoint_stop watchpoints_stop_here(struct breakpoints *set, struct vcpu_exit *exit,
+                                           struct err *e)
 {
-    bool any = false;
+    const struct stepper stepper = {.vcpu = set->vcpu};
+    enum breakpoint_stop stop = BREAKPOINT_NONE;
 
-    for (const struct watchpoint *w = set->watched; w; w = w->next)
-        any |= w->stored;
-    if (!any)
-        return false;
-    *stop = BREAKPOINT_NONE;
-    if (is_to_take(set))
-        *stop = breakpoints_rest(set, e) < 0 ? BREAKPOINT_FAILED : take_event(set, exit, e);
+    if (is_to_take(set) && stepper_can(&stepper))
+        stop = breakpoints_rest(set, e) < 0 ? BREAKPOINT_FAILED : take_event(set, exit, e);
+    if (stop == BREAKPOINT_EXIT || stop == BREAKPOINT_FAILED) /* the next run stops */
+        return stop;
     breakpoints_stored(set); /* behind take_event(), which has changes of its own */
-    if (*stop == BREAKPOINT_NONE)
-        *stop = BREAKPOINT_HIT;
-    return true;
+    return BREAKPOINT_HIT;
 }

@@ -11,10 +11,11 @@ int watchpoints_protect(struct breakpoints *set, struct err *e);
 void watchpoints_see(struct breakpoints *set);
 /* Set `hit` in those that changed since they were seen last. */
 bool watchpoints_changed(struct breakpoints *set);
-/* Whether breakpoints_complete() has changed any. The stop is then where what is pending has been
- * taken, as for who steps. */
-bool watchpoints_stop_here(struct breakpoints *set, struct vcpu_exit *exit,
-                           enum breakpoint_stop *stop, struct err *e);
+/* Whether breakpoints_complete() has changed any; */
+bool watchpoints_stored(const struct breakpoints *set);
+/* then the stop is where what is pending has been taken, as for who steps. */
+enum breakpoint_stop watchpoints_stop_here(struct breakpoints *set, struct vcpu_exit *exit,
+                                           struct err *e);
 /* Where an exit is a write to a page of theirs that KVM does for the guest: do it. 1: done; 0: it
  * is another exit; -1: that failed. */
 int watchpoints_do_write(struct breakpoints *set, const struct vcpu_exit *exit, struct err *e);
