@@ -147,23 +147,15 @@ next_suite() {
     [ "$at" -lt ${#suites[@]} ] && suite=${suites[at]}
 }
 
-# cpu_seconds FILE: what the commands of this shell have used so far, as `times` has written it to FILE.
-cpu_seconds() {
-    awk 'NR == 2 { gsub(/[ms]/, " "); print int($1 * 60 + $2 + $3 * 60 + $4) }' "$1"
-}
-
 # work DIRECTORY: in the background; what it comes to is in DIRECTORY/sum.
 work() {
-    local suite began used
+    local suite began
     log=$1
     mkdir "$log"
     while next_suite; do
         began=$SECONDS
-        times >"$log/times" # in no subshell, which has times of its own
-        used=$(cpu_seconds "$log/times")
         run_suite "$suite"
-        times >"$log/times"
-        echo "    $suite took $((SECONDS - began)) s, $(($(cpu_seconds "$log/times") - used)) s of CPU"
+        echo "    $suite took $((SECONDS - began)) s"
     done
     echo "$passed $failed $skipped" >"$log/sum"
 }
