@@ -148,8 +148,7 @@ runs() {
 
 # QEMU loses what that CPU changes of its state (leave_first_cpu() in guest-tools/khost/agent_setup.c).
 @test "no VM runs on the first CPU of the emulated host" {
-    run --separate-stderr bounded 60 env DITTO_DATADIR="${DITTO_DATADIR:-$BUILD/khost}" \
-        "$BUILD/tools/in_host" cat /proc/self/status
+    run --separate-stderr bounded_tool 60 "$BUILD/tools/in_host" cat /proc/self/status
     [ "$status" = 0 ]
     [[ $stderr == *'running in the emulated KVM host'* ]] || skip 'this CPU has VMX or SVM: there is no emulated host'
     grep '^Cpus_allowed_list:[[:space:]]1-2$' <<<"$output"

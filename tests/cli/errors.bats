@@ -152,7 +152,7 @@ qemu_when() {
 
 # inside COMMAND...: in the emulated host, as dittovm starts it.
 inside() {
-    DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded 120 "$TOOLS/in_host" "$@" </dev/null 2>err
+    bounded_tool 120 "$TOOLS/in_host" "$@" </dev/null 2>err
 }
 
 @test "an emulated KVM host that stands still on its way up is started again" {

@@ -6,7 +6,7 @@ load helper
 serve() {
     [ -x "$BUILD/tools/gdb_fake" ] || skip "no $BUILD/tools/gdb_fake; run 'make test-tools'"
     command -v gdb >/dev/null || skip "gdb is not installed"
-    DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded 120 "$BUILD/tools/gdb_fake" "$@" \
+    bounded_tool 120 "$BUILD/tools/gdb_fake" "$@" \
         unix:"$PWD/socket" 2>serve.err </dev/null 3>&- &
     await_gdb_server
 }

@@ -38,7 +38,7 @@ goes_on() {
         ditto 0 run --quiet -o "$guest".ditto --memory 32M --kernel "$BUILD/guests/$guest.elf" \
             --append "$arguments"
         ditto 0 snapshot --quiet --every 12 "$guest".ditto
-        DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded 300 "$BUILD/tools/go_live" "$guest".ditto \
+        bounded_tool 300 "$BUILD/tools/go_live" "$guest".ditto \
             "$line" 12 $RANDOM >places 2>&1 || {
             cat places
             false

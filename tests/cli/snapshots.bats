@@ -134,7 +134,7 @@ from_snapshot() {
     # Which may be nothing any more.
     is_tail replay.out run.out
     # Memory and registers, at each of them.
-    DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded 300 "$BUILD/tools/time_travel" c.ditto 1 0 \
+    bounded_tool 300 "$BUILD/tools/time_travel" c.ditto 1 0 \
         >travel.out 2>&1 || {
         cat travel.out
         false
@@ -179,7 +179,7 @@ from_snapshot() {
     ditto 2 snapshot --every 10 --name x c.ditto
     ditto 1 snapshot --every 10000 c.ditto
     one_error 'sync points; 10000 is behind its end'
-    DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded 200 "$BUILD/tools/hostile_snapshots" c.ditto 60 \
+    bounded_tool 200 "$BUILD/tools/hostile_snapshots" c.ditto 60 \
         >hostile.out 2>&1 || {
         cat hostile.out
         false

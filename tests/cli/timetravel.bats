@@ -3,7 +3,7 @@
 load helper
 
 travel() {
-    DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded 300 "$BUILD/tools/time_travel" "$@" \
+    bounded_tool 300 "$BUILD/tools/time_travel" "$@" \
         >travel.out 2>&1 || {
         cat travel.out
         return 1
@@ -278,7 +278,7 @@ END
     ditto 0 verify c.ditto@7
     # Nor where a snapshot says so, in an instruction of three accesses.
     at=$("$DITTO" dump c.ditto | awk '/mmio write .*, 3 bytes/ && !n { n = $1 } END { print n - 1 }')
-    DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded 60 "$BUILD/tools/hostile_snapshots" c.ditto 0 "$at" \
+    bounded_tool 60 "$BUILD/tools/hostile_snapshots" c.ditto 0 "$at" \
         >hostile.out 2>&1 || true
     cat hostile.out
     grep -q '^ok 1' hostile.out
@@ -393,17 +393,19 @@ rep_changes() {
     done
 }
 
-# movs_changes ROUNDS ARGUMENT...: goes through the changes of the byte that tests/guests/movs-watch.c watches, to the
-# end and back: F and R lines with its value.
+# movs_changes ROUNDS PARAMETERS ARGUMENT...: goes through the changes of the byte that tests/guests/movs-watch.c
+# watches, to the end and back: F and R lines with its value.
 movs_changes() {
-    local i rounds=$1 change='printf "%c %d\n", $way, *(unsigned char *)&word' commands=()
-    shift
-    ditto_to 120 run.out run.err run --json --memory 32M -o movs.ditto --kernel "$BUILD/guests/movs-watch.elf" "$@"
+    local i rounds=$1 parameters=$2 stops=$((2 * $1 + 1)) commands=()
+    local change='printf "%c %d\n", $way, *(unsigned char *)&word'
+    shift 2
+    ditto_to 120 run.out run.err run --json --memory 32M -o movs.ditto --kernel "$BUILD/guests/movs-watch.elf" \
+        --append "rounds=$rounds $parameters" "$@"
     symbols=$BUILD/guests/movs-watch.elf
     serve movs.ditto
-    for i in $(seq $((2 * rounds + 1))); do commands+=(continue "$change"); done
+    for i in $(seq $stops); do commands+=(continue "$change"); done
     commands+=("set \$way = 'R'")
-    for i in $(seq $((2 * rounds + 1))); do
+    for i in $(seq $stops); do
         commands+=('set debug remote 1' reverse-continue 'set debug remote 0' "$change")
     done
     debug 'watch *(unsigned char *)&word' "set \$way = 'F'" "${commands[@]}" kill
@@ -413,16 +415,16 @@ movs_changes() {
     [ "$(grep -cx 'F 255' <<<"$output") $(grep -cx 'F 0' <<<"$output")" = "$rounds $((rounds + 1))" ]
     [ "$(grep -cx 'R 255' <<<"$output") $(grep -cx 'R 0' <<<"$output")" = "$rounds $((rounds + 1))" ]
     # gdb goes on by itself where it is told of a stop without a cause.
-    [ "$(grep -c 'Sending packet: \$bc#' <<<"$output")" = $((2 * rounds + 1)) ]
+    [ "$(grep -c 'Sending packet: \$bc#' <<<"$output")" = $stops ]
     [[ $output != *'not found again'* && $output != *diverged* ]]
 }
 
 @test "watched memory that a MOVS from a device changes while an interrupt waits: every change, there and back" {
-    movs_changes 40
+    movs_changes 40 ''
 }
 
 @test "the same where a forced point comes behind the MOVS" {
-    movs_changes 10 --grace 0 --append 'rounds=10 spins=3000000 hz=100'
+    movs_changes 10 'spins=3000000 hz=100' --grace 0
     [ "$(json_field forced run.err)" -ge 3 ]
 }
 

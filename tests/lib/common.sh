@@ -17,6 +17,11 @@ bounded() {
     timeout --kill-after=10 "$seconds" "$@"
 }
 
+# bounded_tool SECONDS COMMAND...: the same for a program of $TOOLS, which does not find the emulated host by itself.
+bounded_tool() {
+    DITTO_DATADIR=${DITTO_DATADIR:-$BUILD/khost} bounded "$@"
+}
+
 # ditto_start: once, before ditto_bounded: one server for all runs of dittovm (tests/tools/ditto_server.c), in
 # one emulated host, where one is needed. Its files are in ./server; what is below the current directory can be
 # written. It ends with this shell, or by ditto_stop.
