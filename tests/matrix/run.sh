@@ -213,7 +213,11 @@ What `make check-guests` found when it recorded and verified the guests and work
 made from its results (`tests/matrix/results`) by `make docs/guests.md`. *as it should be*: how many recordings of
 that commit of dittovm came to what the row asks for and were verified identical, or were refused as it says. Figures
 are of the last one, in the emulated host, on a machine that had more to do; from 6c756d6 on with `--slow`, as the
-row says. The last column: what was wrong.
+row says. The last column: what was wrong. 2026-11-29's QEMU is that of `make khost-qemu`, which has become faster.
+
+stress-all runs all 303 stressors of Debian 12's stress-ng (0.15.06) in sequence, each for a second. The classes, of
+which a stressor may have several: cpu 60, cpu-cache 40, device 8, filesystem 48, interrupt 27, io 9, memory 53,
+network 18, os 222, pipe 8, scheduler 45, security 1, vm 36.
 
 EOT
     table
