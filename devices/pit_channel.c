@@ -226,7 +226,10 @@ void pit_channel_latch_status(struct pit_channel *c, uint64_t tick)
 {
     if (c->status_latched)
         return;
-    bool null_count = !c->loaded || c->next_waits || (!c->held && tick < c->start);
+    /* A control word alone has no count on its way: not as in the data sheet, but as every other
+     * PIT of a virtual machine says. Linux stops channel 0 with one, and the Linux that kexec
+     * starts waits for this bit to clear where there is no TSC (lib/kaslr.c). */
+    bool null_count = c->next_waits || (c->loaded && !c->held && tick < c->start);
     c->latched_status = (uint8_t)(pit_channel_out(c, tick) << 7 | null_count << 6 | c->access << 4 |
                                   c->mode << 1 | c->bcd);
     c->status_latched = true;

@@ -181,6 +181,25 @@ static void test_new_period_after_the_running_one(void **unused)
     assert_true(deadline(&f) == ns_of_tick(tick + 200, PIT_HZ));
 }
 
+/* As Linux stops it: a count of 0, and the control word once more. */
+static void test_no_count_is_on_its_way_behind_a_control_word(void **unused)
+{
+    struct fixture f;
+
+    (void)unused;
+    make(&f);
+    program(&f, 0, 0, 0);
+    write_port(&f, 0x43, 0x30);
+    assert_int_equal(status(&f, 0) & 0x40, 0);
+    assert_true(deadline(&f) == NEVER);
+    write_port(&f, 0x40, 10);
+    assert_int_equal(status(&f, 0) & 0x40, 0); /* nor behind half of one */
+    write_port(&f, 0x40, 0);
+    assert_int_equal(status(&f, 0) & 0x40, 0x40);
+    pass(&f, 1);
+    assert_int_equal(status(&f, 0) & 0x40, 0);
+}
+
 static void test_counts_can_be_read(void **unused)
 {
     struct fixture f;
@@ -419,6 +438,7 @@ int main(void)
         cmocka_unit_test(test_one_shots_fire_once),
         cmocka_unit_test(test_rewritten_one_shot_starts_anew),
         cmocka_unit_test(test_new_period_after_the_running_one),
+        cmocka_unit_test(test_no_count_is_on_its_way_behind_a_control_word),
         cmocka_unit_test(test_counts_can_be_read),
         cmocka_unit_test(test_byte_access_and_bcd),
         cmocka_unit_test(test_read_back_latches_both),
