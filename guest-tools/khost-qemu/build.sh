@@ -30,6 +30,7 @@ build() {
     done
     ./configure --target-list=x86_64-softmmu --without-default-features --enable-system --enable-tcg \
         --enable-virtfs --enable-attr --enable-cap-ng --enable-slirp --enable-fdt=system --disable-werror \
+        --disable-qom-cast-debug \
         --meson=/usr/bin/meson --firmwarepath=/usr/share/qemu:/usr/share/seabios >../log 2>&1 ||
         fail "cannot configure it; is everything there? (install-deps.sh qemu; see $work/log)"
     ninja -C build qemu-system-x86_64 >../log 2>&1 || fail "it does not compile (see $work/log)"
