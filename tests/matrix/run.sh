@@ -20,7 +20,7 @@ read_row() {
     IFS=, read -ra slow <<<"$pace"
     local program=${workload%%,*}
     # What is done, so that a result of something else is not taken for one of this; not how long it may take.
-    identity=$(cat <(echo "$row $image $kernel $cpu_list $memory $pace $workload $expect") \
+    identity=$(cat <(echo "$row $image $kernel $memory $pace $workload $expect") \
         "$here/guest/init" "$here/guest/$program" 2>/dev/null | cksum | cut -d ' ' -f 1)
     [ -n "$expect" ] || expect="matrix: $program ended with status 0"
     [ "$workload" != login ] || expect='the system is running'
