@@ -14,13 +14,12 @@
 #include <xxhash.h>
 
 #include "host/emulated_process.h"
+#include "host/emulated_tsc.h"
 
 #define UNUSED_SECONDS ((time_t)7 * 24 * 60 * 60)
 /* So long it is not tried again, once it was in vain. */
 #define VAIN_SECONDS ((time_t)60 * 60)
 #define SAVE_SECONDS 60u
-/* The TSC's frequency measures a little differently each time: this much is the same. */
-#define TSC_STEP_KHZ 4000u
 
 /* Where saved hosts are. */
 static bool cache_directory(char *out, size_t size)
@@ -83,7 +82,7 @@ static uint64_t identity(const struct emulated_options *o, const char *qemu, uns
     const struct emulated_options plain = {.datadir = o->datadir,
                                            .qemu = o->qemu,
                                            .memory_mib = o->memory_mib,
-                                           .tsc_khz = tsc_step * TSC_STEP_KHZ};
+                                           .tsc_khz = tsc_step * EMULATED_TSC_STEP_KHZ};
     const struct string_list none = {0};
     struct string_list args = {0};
     XXH64_state_t *const h = XXH64_createState();
@@ -110,21 +109,20 @@ static uint64_t identity(const struct emulated_options *o, const char *qemu, uns
 #define MORE_BYTES (NAME_BYTES + 8) /* with what is added */
 
 /*
- * The names of a host that fits: of this step of the frequency, and of the one next to it, which a
- * host made a moment ago may have. False: none can fit.
+ * The names of a host that fits: of the two steps that the frequency may be in. False: none can
+ * fit.
  */
 static bool saved_names(const struct emulated_options *o, char names[2][NAME_BYTES])
 {
-    const unsigned step = o->tsc_khz / TSC_STEP_KHZ;
-    const unsigned next = o->tsc_khz % TSC_STEP_KHZ < TSC_STEP_KHZ / 2 ? step - 1 : step + 1;
+    unsigned steps[2];
     char qemu[EMULATED_PATH_MAX];
 
-    if (o->tsc_khz < TSC_STEP_KHZ || getenv(EMULATED_DEBUG_VARIABLE) ||
+    if (!emulated_tsc_steps(o->tsc_khz, steps) || getenv(EMULATED_DEBUG_VARIABLE) ||
         !emulated_find_program(o->qemu, qemu, sizeof qemu))
         return false;
     for (int i = 0; i < 2; i++)
         snprintf(names[i], NAME_BYTES, "host-%uM-%016llx", o->memory_mib,
-                 (unsigned long long)identity(o, qemu, i ? next : step));
+                 (unsigned long long)identity(o, qemu, steps[i]));
     return true;
 }
 

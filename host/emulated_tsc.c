@@ -70,3 +70,14 @@ unsigned emulated_tsc_khz(void)
 }
 
 #endif
+
+bool emulated_tsc_steps(unsigned khz, unsigned steps[2])
+{
+    const unsigned step = EMULATED_TSC_STEP_KHZ;
+
+    if (khz < step)
+        return false;
+    steps[0] = (khz + step / 2) / step;
+    steps[1] = khz < steps[0] * step ? steps[0] - 1 : steps[0] + 1;
+    return true;
+}

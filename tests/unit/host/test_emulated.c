@@ -197,6 +197,26 @@ static void tsc_is_measured(void **state)
     }
 }
 
+/* Whoever measures it a little differently finds the host that another one has made: of a round
+ * frequency even by its likelier name. */
+static void a_tsc_that_measures_differently_is_the_same(void **state)
+{
+    (void)state;
+    const unsigned noise = EMULATED_TSC_STEP_KHZ / 4;
+    unsigned steps[2], others[2];
+
+    assert_false(emulated_tsc_steps(0, steps));
+    for (unsigned khz = 2000000; khz < 2020000; khz += 7) {
+        assert_true(emulated_tsc_steps(khz, steps) && emulated_tsc_steps(khz + noise, others));
+        assert_true(others[0] == steps[0] || others[1] == steps[0]);
+    }
+    for (unsigned khz = 800000; khz < 6000000; khz += 100000) {
+        assert_true(emulated_tsc_steps(khz - noise, steps));
+        assert_true(emulated_tsc_steps(khz + noise, others));
+        assert_int_equal(others[0], steps[0]);
+    }
+}
+
 static void check_string(struct cursor *c, const char *expected)
 {
     assert_int_equal(cursor_varint(c), strlen(expected));
@@ -351,6 +371,7 @@ int main(void)
         cmocka_unit_test(qemu_has_a_port_for_gdb),
         cmocka_unit_test(the_host_knows_its_tsc),
         cmocka_unit_test(tsc_is_measured),
+        cmocka_unit_test(a_tsc_that_measures_differently_is_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
