@@ -50,8 +50,7 @@ struct crew {
     uint64_t token_since_ns; /* since when; how long it has run with it, */
     uint64_t token_used_ns;  /* and how long it has waited for pages */
     uint64_t token_waited_ns;
-    uint64_t token_most_ns;   /* how long it may run with it at the most, or, */
-    uint64_t token_random_ns; /* where that is random, exactly */
+    uint64_t token_random_ns; /* how long it may run with it, where that is random */
     uint64_t apart_ns;        /* how long one that has lost it runs until it needs it, on average */
     uint64_t paid_ns;         /* how long one that has it waits for pages, on average */
     uint64_t random;          /* state of the generator; 0: it is not */

@@ -40,11 +40,9 @@ static void run(struct member *c, uint64_t now)
     c->entered_ns = now;
 }
 
-/* The first CPU gets the token, waits so long for its page, and runs. No quantum was short before.
- */
+/* The first CPU gets the token, waits so long for its page, and runs. */
 static void get_going(uint64_t waits_ns)
 {
-    crew.token_most_ns = 250 * MS;
     come_to_fault(&crew.member[0], START);
     crew_pass_token(&crew, START);
     crew_pay_for_page(&crew.member[0], START + waits_ns);
@@ -88,23 +86,6 @@ static void test_quantum_follows_the_price_of_pages(void **state)
     setup(NULL);
     get_going(1000 * MS);
     assert_int_equal(crew_quantum(&crew), 250 * MS);
-}
-
-static void test_quantum_grows_by_and_by(void **state)
-{
-    struct member *c = crew.member;
-
-    (void)state;
-    come_to_fault(&c[0], START);
-    crew_pass_token(&crew, START);
-    crew_pay_for_page(&c[0], START + 100 * MS); /* for once, a machine that starts */
-    run(&c[0], START + 100 * MS);
-    assert_int_equal(crew_quantum(&crew), 4 * MS);
-    come_to_fault(&c[1], START + 101 * MS);
-    crew_pass_token(&crew, START + 110 * MS);
-    assert_ptr_equal(crew.token, &c[1]);
-    crew_pay_for_page(&c[1], START + 120 * MS);
-    assert_int_equal(crew_quantum(&crew), 16 * MS);
 }
 
 /* CPUs that run on for long without what they have lost are not held up by long quanta. */
@@ -236,7 +217,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_who_needs_it, setup),
         cmocka_unit_test_setup(test_quantum_follows_the_price_of_pages, setup),
-        cmocka_unit_test_setup(test_quantum_grows_by_and_by, setup),
         cmocka_unit_test_setup(test_quantum_where_little_is_shared, setup),
         cmocka_unit_test_setup(test_only_its_holder_pays, setup),
         cmocka_unit_test_setup(test_it_is_kept_for_a_quantum_of_the_guest, setup),
