@@ -143,4 +143,47 @@ done < <(git ls-files -z '*.c' | xargs -0 awk '
     /^\{/ { began = FNR }
     /^\}/ && began { print FNR - began + 1, FILENAME ": " name; began = 0 }')
 say $long 'no function has more than 70 lines'
+# The walks of ARCHITECTURE.md: FILE COUNT for each file, what is in square brackets not counted; FILE FUNCTION for
+# each one that stands in parentheses behind its file.
+walked() {
+    awk -v RS= '
+    /^## / { inside = /^## Walks/; next }
+    !inside || !/^\*/ { next }
+    {
+        gsub(/\n/, " ")
+        walk++; count = within = aside = 0; file = ""
+        while (match($0, /[][()]|`[^`]*`/)) {
+            token = substr($0, RSTART, RLENGTH)
+            $0 = substr($0, RSTART + RLENGTH)
+            within += token == "("
+            within -= token == ")"
+            aside += token == "["
+            aside -= token == "]"
+            gsub(/`/, "", token)
+            if (token ~ /^[a-z0-9_\/]+\.c$/) {
+                base = token
+                sub(/.*\//, "", base)
+                if (token ~ /\//)
+                    path[base] = token
+                if (!aside && !((walk, base) in seen)) {
+                    seen[walk, base] = 1
+                    count++
+                }
+                if (!aside)
+                    file = path[base]
+                print (base in path ? path[base] : base), count
+            } else if (token ~ /\(\)$/ && within && !aside)
+                print file, substr(token, 1, length(token) - 2)
+        }
+    }' ARCHITECTURE.md
+}
+astray=0
+while read -r file what; do
+    case $what in
+    [0-9]*) [ -n "$(git ls-files -- "$file" ":(glob)**/$file")" ] && [ "$what" -le 6 ] ;;
+    *) grep -q "^[a-z].*\\b$what(" "$file" ;;
+    esac || { astray=1; echo "# $file: $what"; }
+done < <(walked)
+[ "$(walked | wc -l)" -gt 50 ] || astray=1
+say $astray 'each walk of ARCHITECTURE.md has at most six files, and the functions are in them'
 echo "1..$number"
