@@ -187,6 +187,15 @@ diverges() {
     [[ $output == *identical*'powered off' ]]
 }
 
+@test "a landing among 100,000 passes that no comparison in the guest can tell apart takes few exits" {
+    ditto_to 120 run.out run.err run --json --memory 32M -o c.ditto --kernel "$BUILD/guests/patching.elf"
+    [ "$(json_field forced run.err)" -ge 3 ]
+    ditto 0 verify --landings c.ditto
+    ditto 0 info --landings --json c.ditto
+    exits=$(tr -d '\n' <<<"$output" | sed 's/.*"exits": *{ *"max": *\([0-9]*\).*/\1/')
+    [ "$exits" -le 400 ] # it was some 495,000
+}
+
 @test "recordings of each format replay" {
     local golden version current
     declare -A of=()

@@ -293,7 +293,7 @@ void fingerprint_compare_also(const struct guest_memory *m, struct landmark *l, 
     l->words_digest = count ? words_digest(m, l) : 0;
 }
 
-static uint64_t user_frame(struct vcpu *vcpu, const struct landmark *l)
+uint64_t fingerprint_frame(struct vcpu *vcpu, const struct landmark *l)
 {
     return l->cpl == 3 ? gphook_user_frame_gpa(vcpu) : 0;
 }
@@ -301,7 +301,7 @@ static uint64_t user_frame(struct vcpu *vcpu, const struct landmark *l)
 void fingerprint_compare_written(struct vcpu *vcpu, struct landmark *l)
 {
     if (written_list(vcpu->vm, l))
-        written_pages_note(vcpu->vm, user_frame(vcpu, l), l, written_checks(vcpu->vm));
+        written_pages_note(vcpu->vm, fingerprint_frame(vcpu, l), l, written_checks(vcpu->vm));
 }
 
 static uint64_t status_of(const struct landmark *l)
@@ -365,7 +365,7 @@ enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_re
         return FINGERPRINT_MEMORY;
     if (vcpu_fpu_digest(vcpu) != l->fpu)
         return FINGERPRINT_FPU;
-    return !l->exact || written_pages_equal(vcpu->vm, user_frame(vcpu, l), l, hint)
+    return !l->exact || written_pages_equal(vcpu->vm, fingerprint_frame(vcpu, l), l, hint)
                ? FINGERPRINT_EQUAL
                : FINGERPRINT_PAGES;
 }

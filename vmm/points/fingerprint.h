@@ -66,6 +66,9 @@ enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_re
  */
 uint32_t fingerprint_other_registers(const struct kvm_regs *regs, const struct landmark *l);
 
+/* The frame of vmm/points/written_pages.h, for pages that are compared with the landmark's. */
+uint64_t fingerprint_frame(struct vcpu *vcpu, const struct landmark *l);
+
 /* Whether it is there. */
 static inline bool fingerprint_matches(struct vcpu *vcpu, const struct kvm_regs *regs,
                                        const struct kvm_sregs *sregs, const struct landmark *l)

@@ -55,12 +55,19 @@ struct breakpoint landmark_breakpoint(const struct landmark *l,
     };
 }
 
+/* Passes that are looked at in vain before the vCPU runs on to where pages are written. */
+#define PASSES_IN_VAIN 16u
+/* Pages that are waited for, one after another. */
+#define PAGES_AWAITED 64u
+
 /* A landing in progress. */
 struct looked_for {
     const struct landmark *l;
     struct landing_passes *passes;
     uint64_t count;
     struct page_hint hint;
+    uint64_t most; /* look at no more passes than so many in all; 0: at each */
+    bool in_vain;  /* it was the last of these */
 };
 
 /* For the report of a landing that fails: what a pass that was nearly it had otherwise says more
@@ -90,7 +97,8 @@ static bool is_found(const struct breakpoint *b, struct vcpu *vcpu, const struct
     looked->passes->differed[part]++;
     if (part == FINGERPRINT_REGISTERS)
         note_nearest(looked, regs, sregs);
-    return part == FINGERPRINT_EQUAL;
+    looked->in_vain = part != FINGERPRINT_EQUAL && looked->count == looked->most;
+    return part == FINGERPRINT_EQUAL || looked->in_vain;
 }
 
 /*
@@ -229,6 +237,95 @@ static enum breakpoint_stop run_to_place(struct clock *c, struct breakpoints *se
     return stop;
 }
 
+/* ---- running on ---- */
+
+/* Whether the landmark tells which of its pages are still to be written. */
+static bool can_await_pages(const struct vcpu *vcpu, const struct landmark *l)
+{
+    return l->exact && l->pages && l->page_checks && !vcpu->vm->ownership;
+}
+
+/* Run until the page changes. BREAKPOINT_NONE: it has. */
+static enum breakpoint_stop run_to_change(struct breakpoints *set, uint64_t gpa,
+                                          struct vcpu_exit *exit, struct err *e)
+{
+    struct watchpoint w = {.gpa = gpa, .len = PAGE_BYTES};
+
+    if (breakpoints_watch(set, &w, e) < 0)
+        return BREAKPOINT_FAILED;
+    enum breakpoint_stop stop = breakpoints_run(set, exit, e);
+    if (stop == BREAKPOINT_HIT && only_watch_hit(set, &w))
+        stop = BREAKPOINT_NONE;
+    breakpoints_unwatch(set, &w);
+    return stop;
+}
+
+/*
+ * Where a page has other bytes than at the landmark, this is not the place, and no pass is before
+ * that page is written. So the vCPU runs freely to where one of them changes, any of them, and on
+ * to where one changes that still has to, and so on. Each time, half of them have become what they
+ * are to be on the average: of some 3,000 pages a dozen are waited for. BREAKPOINT_NONE: it stands
+ * behind such a change, the landmark is here or ahead.
+ */
+static enum breakpoint_stop run_by_pages(struct breakpoints *set, const struct landmark *l,
+                                         struct vcpu_exit *exit, struct err *e)
+{
+    struct vcpu *vcpu = set->vcpu;
+    struct page_to_come *pages = calloc(l->pages, sizeof *pages);
+    enum breakpoint_stop stop = BREAKPOINT_NONE;
+    uint32_t any = 1;
+
+    if (!pages) {
+        err_set(e, STATUS_ERROR, "out of memory");
+        return BREAKPOINT_FAILED;
+    }
+    unsigned count = written_pages_to_come(vcpu->vm, fingerprint_frame(vcpu, l), l, pages);
+    for (unsigned n = 0; n < PAGES_AWAITED && count && stop == BREAKPOINT_NONE; n++) {
+        any = any * 1664525u + 1013904223u; /* Numerical Recipes, "Quick and dirty generators" */
+        const unsigned awaited = (uint32_t)((uint64_t)any * count >> 32);
+        stop = run_to_change(set, pages[awaited].gpa, exit, e);
+        pages[awaited] = pages[--count]; /* where it changes often, it tells little */
+        for (unsigned i = 0; i < count;)
+            if (written_page_is_to_come(vcpu->vm, fingerprint_frame(vcpu, l), &pages[i]))
+                i++;
+            else
+                pages[i] = pages[--count];
+    }
+    free(pages);
+    return stop;
+}
+
+/* Whether that breakpoint has stopped at a pass because there were too many. */
+static bool looked_in_vain(enum breakpoint_stop stop, const struct breakpoint *b)
+{
+    const struct looked_for *looked = b->opaque;
+
+    return stop == BREAKPOINT_HIT && b->hit && looked->in_vain;
+}
+
+/* Run to the landmark, by each pass or, where these are many, by the pages that are written. */
+static enum breakpoint_stop run_to_pass(struct clock *c, struct breakpoints *set,
+                                        struct breakpoint *b, const uint8_t *site,
+                                        struct vcpu_exit *exit, bool *passed, struct err *e)
+{
+    struct looked_for *looked = b->opaque;
+    enum breakpoint_stop stop = BREAKPOINT_NONE;
+
+    if (can_await_pages(c->vcpu, looked->l))
+        looked->most = PASSES_IN_VAIN;
+    do {
+        looked->in_vain = false;
+        stop = run_to_place(c, set, b, looked->l, site, exit, passed, e);
+        if (*passed || !looked_in_vain(stop, b))
+            return stop;
+        b->hit = false;
+        looked->most *= 4;
+        if (!breakpoints_hit(set)) /* none of the user's is there, too */
+            stop = run_by_pages(set, looked->l, exit, e);
+    } while (stop == BREAKPOINT_NONE);
+    return stop;
+}
+
 static enum clock_landing look_for(struct clock *c, const struct landmark *landmark,
                                    struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
 {
@@ -253,7 +350,7 @@ static enum clock_landing look_for(struct clock *c, const struct landmark *landm
     const int there = stop == BREAKPOINT_NONE ? is_there_already(c->vcpu, landmark, e) : 0;
     bool passed = false;
     if (stop == BREAKPOINT_NONE && !there)
-        stop = run_to_place(c, set, &b, landmark, site, exit, &passed, e);
+        stop = run_to_pass(c, set, &b, site, exit, &passed, e);
     c->stats.exits += set->exits;
     if (passed)
         return LAND_PASSED;

@@ -111,3 +111,29 @@ bool written_pages_equal(const struct vm *vm, uint64_t frame, const struct landm
     }
     return sum == l->pages_digest;
 }
+
+bool written_page_is_to_come(const struct vm *vm, uint64_t frame, const struct page_to_come *p)
+{
+    uint64_t digest;
+
+    return digest_of(vm, frame, &p->page, &digest) && check_of(digest) != p->check;
+}
+
+unsigned written_pages_to_come(const struct vm *vm, uint64_t frame, const struct landmark *l,
+                               struct page_to_come *out)
+{
+    struct cursor list = cursor_of(l->page_list, l->page_list_bytes);
+    struct landmark_page page = {0};
+    unsigned count = 0;
+
+    for (unsigned i = 0; l->page_checks && landmark_next_page(&list, &page); i++) {
+        out[count] = (struct page_to_come){
+            .page = page,
+            .gpa = guest_memory_gpa(&vm->memory, (uint64_t)page.page * PAGE_BYTES),
+            .check = l->page_checks[i],
+        };
+        if (!page.is_table && written_page_is_to_come(vm, frame, &out[count]))
+            count++;
+    }
+    return count;
+}

@@ -29,6 +29,19 @@ struct page_hint {
 bool written_pages_equal(const struct vm *vm, uint64_t frame, const struct landmark *l,
                          struct page_hint *hint);
 
+/* A page that is to be written before a landmark is come to: it has other bytes than there. */
+struct page_to_come {
+    struct landmark_page page;
+    uint64_t gpa;
+    uint8_t check; /* of its digest at the landmark */
+};
+/* Those of the landmark, as far as its page_checks tell, but for page tables, which the CPU writes
+ * by itself. There is room for l->pages. Returns how many. */
+unsigned written_pages_to_come(const struct vm *vm, uint64_t frame, const struct landmark *l,
+                               struct page_to_come *out);
+/* Whether it still is one. */
+bool written_page_is_to_come(const struct vm *vm, uint64_t frame, const struct page_to_come *p);
+
 /* Whether a page, by its number in memory.host, has these bytes now, but for so many frames. Of
  * what looks like a page table Accessed and Dirty bits do not count. */
 bool written_page_is(const struct vm *vm, const uint64_t *frame, unsigned frames, uint64_t page,

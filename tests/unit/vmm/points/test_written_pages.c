@@ -156,6 +156,47 @@ static void test_frame_is_hidden(void **state)
     assert_false(written_pages_equal(&n->vm, frame, &n->l, &hint));
 }
 
+/* Pages that are not yet as at the landmark, each until it is; not page tables, and none where no
+ * byte tells. */
+static void test_pages_to_come(void **state)
+{
+    struct noted *n = *state;
+    struct page_to_come to_come[PAGES];
+
+    assert_int_equal(written_pages_to_come(&n->vm, 0, &n->l, to_come), 0);
+    memset(page(n, 1), 'B', PAGE_BYTES);
+    memset(page(n, 4), 'E', PAGE_BYTES);
+    assert_int_equal(written_pages_to_come(&n->vm, 0, &n->l, to_come), 2);
+    assert_int_equal(to_come[0].gpa, (uint64_t)numbers[1] * PAGE_BYTES);
+    assert_int_equal(to_come[1].gpa, (uint64_t)numbers[4] * PAGE_BYTES);
+    assert_true(written_page_is_to_come(&n->vm, 0, &to_come[1]));
+    memset(page(n, 4), 'e', PAGE_BYTES);
+    assert_false(written_page_is_to_come(&n->vm, 0, &to_come[1]));
+    assert_true(written_page_is_to_come(&n->vm, 0, &to_come[0]));
+    n->l.page_checks = NULL;
+    assert_int_equal(written_pages_to_come(&n->vm, 0, &n->l, to_come), 0);
+}
+
+static void test_tables_are_not_awaited(void **state)
+{
+    struct noted *n = *state;
+    struct landmark_page last = {0};
+    struct page_to_come to_come[PAGES];
+
+    n->list.len = 0;
+    for (unsigned i = 0; i < PAGES; i++) {
+        const struct landmark_page p = {.page = numbers[i], .is_table = i == 1};
+        landmark_put_page(&n->list, &last, &p);
+    }
+    n->l.page_list = n->list.data;
+    n->l.page_list_bytes = n->list.len;
+    written_pages_note(&n->vm, 0, &n->l, n->checks);
+    memset(page(n, 1), 'B', PAGE_BYTES);
+    memset(page(n, 2), 'C', PAGE_BYTES);
+    assert_int_equal(written_pages_to_come(&n->vm, 0, &n->l, to_come), 1);
+    assert_int_equal(to_come[0].page.page, numbers[2]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,6 +205,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_without_checks, note, forget),
         cmocka_unit_test_setup_teardown(test_pages_that_are_not_there, note, forget),
         cmocka_unit_test_setup_teardown(test_frame_is_hidden, note, forget),
+        cmocka_unit_test_setup_teardown(test_pages_to_come, note, forget),
+        cmocka_unit_test_setup_teardown(test_tables_are_not_awaited, note, forget),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
