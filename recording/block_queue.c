@@ -8,16 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
-#include <zlib.h>
+
+#include "recording/pack.h"
 
 #define QUEUE_MAX_BYTES (40u << 20)
 
-/*
- * Pages gain 4 % from level 6, at twice the time. Events gain up to a third, but not if the machine
- * would have to wait for it: when more than QUEUE_LATE_BYTES wait they go the fast way as well.
- */
-#define GOOD_LEVEL       6
-#define FAST_LEVEL       1
+/* No event is packed well if the machine would have to wait for it: when more than so many bytes
+ * wait they go the fast way. */
 #define QUEUE_LATE_BYTES (2u << 20)
 
 struct job {
@@ -44,7 +41,7 @@ struct block_queue {
     bool replayable;
 
     /* The thread's own while it runs. */
-    z_stream good_zip, fast_zip;
+    struct packer *packer;
     XXH3_state_t *digest;
     struct bytes out;     /* a block as it goes into the file */
     struct bytes entries; /* INDEX entries of all blocks so far */
@@ -90,21 +87,15 @@ static size_t store_bytes(struct block_queue *q, enum block_type type, const uin
     pthread_mutex_lock(&q->lock);
     bool late = q->held > QUEUE_LATE_BYTES;
     pthread_mutex_unlock(&q->lock);
-    z_stream *zip = type == BLOCK_CHUNKS || late ? &q->fast_zip : &q->good_zip;
+    const enum pack_effort effort = type == BLOCK_CHUNKS || late ? PACK_FAST : PACK_GOOD;
 
     bytes_clear(&q->out);
     bytes_reserve(&q->out, BLOCK_HEADER_BYTES + (size_t)raw_len);
-    if (type != BLOCK_END) {
-        int rc = deflateReset(zip);
-        assert(rc == Z_OK);
-        zip->next_in = (uint8_t *)(uintptr_t)raw;
-        zip->avail_in = raw_len;
-        zip->next_out = q->out.data + BLOCK_HEADER_BYTES;
-        /* No more room than makes zlib worth while: equal lengths mean stored raw. */
-        zip->avail_out = raw_len - 1;
-        if (zip->avail_out && deflate(zip, Z_FINISH) == Z_STREAM_END)
-            return zip->total_out;
-    }
+    const size_t packed = type == BLOCK_END ? 0
+                                            : packer_pack(q->packer, effort, raw, raw_len,
+                                                          q->out.data + BLOCK_HEADER_BYTES);
+    if (packed)
+        return packed;
     memcpy(q->out.data + BLOCK_HEADER_BYTES, raw, raw_len);
     return raw_len;
 }
@@ -199,7 +190,8 @@ static void *queue_main(void *arg)
     return NULL;
 }
 
-struct block_queue *block_queue_start(int fd, const char *path, uint64_t offset, struct err *e)
+struct block_queue *block_queue_start(int fd, const char *path, uint32_t version, uint64_t offset,
+                                      struct err *e)
 {
     struct block_queue *q = calloc(1, sizeof *q);
     sigset_t all, before;
@@ -214,8 +206,8 @@ struct block_queue *block_queue_start(int fd, const char *path, uint64_t offset,
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->changed, NULL);
     q->digest = XXH3_createState();
-    if (!q->digest || deflateInit(&q->good_zip, GOOD_LEVEL) != Z_OK ||
-        deflateInit(&q->fast_zip, FAST_LEVEL) != Z_OK) {
+    q->packer = packer_new(version);
+    if (!q->digest || !q->packer) {
         block_queue_destroy(q);
         err_set(e, STATUS_ERROR, "out of memory");
         return NULL;
@@ -362,8 +354,7 @@ void block_queue_destroy(struct block_queue *q)
         return;
     stop_thread(q, true);
     assert(!q->first);
-    deflateEnd(&q->good_zip);
-    deflateEnd(&q->fast_zip);
+    packer_free(q->packer);
     XXH3_freeState(q->digest);
     bytes_free(&q->out);
     bytes_free(&q->entries);

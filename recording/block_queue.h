@@ -20,10 +20,11 @@ struct block_queue;
 
 /*
  * Start the thread; it writes to fd (at its position, which is `offset`) until
- * block_queue_finish. path is for error texts. fd and path stay the caller's and must outlive the
+ * block_queue_finish. version: of the file's header. path is for error texts. fd and path stay the caller's and must outlive the
  * queue.
  */
-struct block_queue *block_queue_start(int fd, const char *path, uint64_t offset, struct err *e);
+struct block_queue *block_queue_start(int fd, const char *path, uint32_t version, uint64_t offset,
+                                      struct err *e);
 
 /* Take one more block that is in the file already into the index and the digest: all of them, in
  * order, before the first block is put. */

@@ -36,10 +36,16 @@ void file_header_encode(uint8_t out[FILE_HEADER_BYTES], uint32_t version)
     store_u32(out + 28, crc32_of(out, 28));
 }
 
-bool file_header_valid(const uint8_t in[FILE_HEADER_BYTES])
+uint32_t file_header_version(const uint8_t in[FILE_HEADER_BYTES])
 {
     struct cursor c = cursor_of(in + 8, 4);
-    const uint32_t version = cursor_u32(&c);
+
+    return cursor_u32(&c);
+}
+
+bool file_header_valid(const uint8_t in[FILE_HEADER_BYTES])
+{
+    const uint32_t version = file_header_version(in);
     uint8_t expected[FILE_HEADER_BYTES];
 
     file_header_encode(expected, version);

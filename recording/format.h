@@ -51,6 +51,7 @@
  *   21  not with --smp crew: an instruction of an exit is finished before an interrupt is
  *       injected; a window that opens behind a byte of 0xfb is moved by an instruction only where
  *       that byte may be a STI, and by one that shows nothing of a step
+ *   22  blocks are packed by zstd, before by zlib
  *
  * BLOCK
  *
@@ -63,7 +64,8 @@
  *     12      4   Stored length: 1 to raw length
  *     16      4   CRC-32 of the stored bytes
  *     20      4   CRC-32 of bytes 0 to 19
- *     24          Stored bytes: raw when both lengths are equal, else a zlib stream
+ *     24          Stored bytes: raw when both lengths are equal, else packed: a zstd frame,
+ *                  before version 22 a zlib stream
  *
  * The header has a CRC of its own so that a block which reaches past the end of the file is known
  * to be torn, not one whose length was damaged. The ordinal makes a lost, doubled or moved block
@@ -102,7 +104,7 @@
  *               The block before INDEX is an EPOCH.
  */
 #define RECORDING_MAGIC   "DITTOREC"
-#define RECORDING_VERSION 21u
+#define RECORDING_VERSION 22u
 #define RECORDING_OLDEST  12u
 /* The first with what a reader can do nothing about (18 above), and those that a reader has to
  * tell from the ones before them. */
@@ -110,6 +112,7 @@
 #define RECORDING_RDTSC_PREFIXES   19u
 #define RECORDING_MXCSR            20u
 #define RECORDING_COMPLETES_FIRST  21u
+#define RECORDING_ZSTD             22u
 
 #define FILE_HEADER_BYTES  32u
 #define BLOCK_HEADER_BYTES 24u
@@ -156,6 +159,7 @@ struct end_record {
 };
 
 void file_header_encode(uint8_t out[FILE_HEADER_BYTES], uint32_t version);
+uint32_t file_header_version(const uint8_t in[FILE_HEADER_BYTES]);
 /* Whether it is a whole header, of a version that is read. */
 bool file_header_valid(const uint8_t in[FILE_HEADER_BYTES]);
 

@@ -10,10 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
-#include <zlib.h>
 
 #include "base/bytes.h"
 #include "recording/block_table.h"
+#include "recording/pack.h"
 
 int recording_damaged(const struct recording *r, uint64_t offset, const char *what, struct err *e)
 {
@@ -55,13 +55,10 @@ enum load_result recording_load_stored(const struct recording *r, uint64_t offse
     }
     enum load_result result = LOAD_ERROR;
     if (!recording_pread(r, offset + BLOCK_HEADER_BYTES, stored, h->stored_len, e)) {
-        uLongf raw_len = h->raw_len;
-        uLong used = h->stored_len;
         if (crc32_of(stored, h->stored_len) != h->stored_crc) {
             recording_damaged(r, offset, "checksum of a block", e);
             result = LOAD_DAMAGED;
-        } else if (packed && (uncompress2(raw, &raw_len, stored, &used) != Z_OK ||
-                              raw_len != h->raw_len || used != h->stored_len)) {
+        } else if (packed && !unpack(raw, h->raw_len, stored, h->stored_len)) {
             recording_damaged(r, offset, "compressed data of a block", e);
             result = LOAD_DAMAGED;
         } else {
@@ -132,8 +129,7 @@ static int check_file_header(struct recording *r, struct err *e)
     if (memcmp(header, RECORDING_MAGIC, 8) != 0 || len < sizeof header)
         return err_set(e, STATUS_BAD_RECORDING, "%s is not a dittovm recording", r->path);
 
-    struct cursor c = cursor_of(header + 8, 4);
-    uint32_t version = cursor_u32(&c);
+    const uint32_t version = file_header_version(header);
     if (version < RECORDING_OLDEST || version > RECORDING_VERSION)
         return err_set(e, STATUS_BAD_RECORDING,
                        "%s has recording format version %" PRIu32 "; this dittovm reads versions "

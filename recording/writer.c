@@ -14,9 +14,8 @@
 #include "recording/block_queue.h"
 
 /*
- * What one block holds. More compresses hardly better, for zlib looks back 32 KiB: pages in blocks
- * of 64 KiB take 1 % more room than in larger ones, and are read one by one four times as fast,
- * because a reader unpacks a whole block to get at one of them.
+ * What one block holds. Pages are read one by one, and a reader unpacks a whole block to get at one
+ * of them.
  */
 #define STREAM_FILL (256u << 10)
 #define CHUNK_FILL  (64u << 10)
@@ -129,7 +128,7 @@ struct recording_writer *writer_create(const char *path, bool overwrite, struct 
     if (write(w->fd, header, sizeof header) != sizeof header)
         system_error(e, "write", path);
     else
-        w->queue = block_queue_start(w->fd, w->path, sizeof header, e);
+        w->queue = block_queue_start(w->fd, w->path, RECORDING_VERSION, sizeof header, e);
     if (!w->queue) {
         unlink(path);
         release(w);
@@ -230,7 +229,8 @@ struct recording_writer *writer_reopen(const char *path, struct end_record *end,
     else {
         w->reopened_size = cut_remains(w, (uint64_t)size);
         if (lseek(w->fd, (off_t)w->reopened_size, SEEK_SET) >= 0)
-            w->queue = block_queue_start(w->fd, w->path, w->reopened_size, e);
+            w->queue =
+                block_queue_start(w->fd, w->path, file_header_version(header), w->reopened_size, e);
         else
             system_error(e, "write to", path);
     }

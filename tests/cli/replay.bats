@@ -210,6 +210,12 @@ diverges() {
         [[ $golden != *-crew-* ]] || ditto 0 verify --parallel "${golden##*/}"
         of[$((version))]=1
     done
+    # What is added to one is of its format, too: nothing of zstd's before 22.
+    ditto 0 snapshot --quiet --at 20 v21-count-user.ditto
+    [ "$(stat -c %s v21-count-user.ditto)" -gt "$(stat -c %s "$tree/tests/golden/v21-count-user.ditto")" ]
+    [ "$(LC_ALL=C grep -caP '\x28\xb5\x2f\xfd' v21-count-user.ditto || true)" = 0 ]
+    LC_ALL=C grep -qaP '\x28\xb5\x2f\xfd' v22-count-user.ditto
+    ditto 0 verify v21-count-user.ditto@1
     ditto 0 version
     current=$(sed -n 's/.*(recording format \([0-9]*\))/\1/p' <<<"$output")
     for ((version = 12; version <= current; version++)); do
