@@ -11,7 +11,7 @@ work=$(mktemp -d "$BUILD/oracle-XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 
-BRIEF_TICKS=6
+BRIEF_TICKS=4
 # short_run GUEST: the guest's parameters; no more ticks than BRIEF_TICKS but with LONG=1.
 short_run() {
     local parameters

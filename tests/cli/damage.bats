@@ -49,6 +49,6 @@ refused() {
     ditto 0 run --quiet -o forced.ditto --memory 32M --kernel "$BUILD/guests/count-user.elf" --append ticks=10
     cp "$tree"/tests/golden/v1[67]-*.ditto .
     echo "seed $seed"
-    ASAN_OPTIONS=detect_leaks=0 bounded_tool 900 "$fuzz" "${LONG:+5}40" \
+    ASAN_OPTIONS=detect_leaks=0 bounded_tool 900 "$fuzz" "${LONG:+5}25" \
         "$seed" ./*.ditto
 }

@@ -2,7 +2,7 @@
 load helper
 
 KILLS=${KILLS:-${LONG:+10}}
-KILLS=${KILLS:-5}
+KILLS=${KILLS:-3}
 
 # record ARGUMENT...: starts a recording in the background, as $pid; its keyboard is $keys, or nobody's.
 record() {

@@ -136,36 +136,38 @@ load helper
     one_error "run 'make khost'"
 }
 
-# qemu_when CASES: a QEMU in ./fake that writes its arguments to ./starts and does what the cases of shell say
-# before it starts the real one. The emulated host's files are in ./data, without a QEMU of its own.
+# qemu_when CASES: a QEMU that writes its arguments to ./starts and does what the cases of shell say before it starts
+# the real one. It is the same file for all tests here, and so saved hosts are good for all of them.
 qemu_when() {
-    real=${real:-$(command -v qemu-system-x86_64)} || skip 'no qemu-system-x86_64'
-    [ -e data ] || {
-        mkdir fake data
-        ln -s "${DITTO_DATADIR:-$BUILD/khost}"/khost-* data
-        export PATH=$PWD/fake:$PATH DITTO_DATADIR=$PWD/data
+    local file=$BATS_FILE_TMPDIR built=${DITTO_DATADIR:-$BUILD/khost}
+    [ -e "$file/data" ] || {
+        mkdir "$file/fake" "$file/data"
+        real=$built/qemu-system-x86_64
+        [ -x "$real" ] || real=$(command -v qemu-system-x86_64) || skip 'no qemu-system-x86_64'
+        ln -s "$built"/khost-* "$file/data"
+        printf '#!/bin/sh\necho "$*" >>starts\nwhen() {\n. %s/when\n}\nwhen "$@"\nexec %s "$@"\n' "$file" "$real" \
+            >"$file/fake/qemu-system-x86_64"
+        chmod +x "$file/fake/qemu-system-x86_64"
     }
-    printf '#!/bin/sh\necho "$*" >>%s/starts\ncase $* in\n%s\nesac\nexec %s "$@"\n' "$PWD" "$1" "$real" \
-        >fake/qemu-system-x86_64
-    chmod +x fake/qemu-system-x86_64
+    printf 'case $* in\n%s\nesac\n' "$1" >"$file/when"
+    export PATH=$file/fake:$PATH DITTO_DATADIR=$file/data
+}
+
+# saved_host: one is in ./cache, from the test that saves it or made here.
+saved_host() {
+    [ -e "$BATS_FILE_TMPDIR/cache" ] || {
+        qemu_when 'no) ;;'
+        XDG_CACHE_HOME=$PWD/new inside true
+        mv new "$BATS_FILE_TMPDIR/cache"
+    }
+    rm -f starts
+    cp -rp "$BATS_FILE_TMPDIR/cache" cache
+    export XDG_CACHE_HOME=$PWD/cache
 }
 
 # inside COMMAND...: in the emulated host, as dittovm starts it.
 inside() {
     bounded_tool 120 "$TOOLS/in_host" "$@" </dev/null 2>err
-}
-
-@test "an emulated KVM host that stands still on its way up is started again" {
-    export XDG_CACHE_HOME=$PWD/cache
-    mkdir cache
-    qemu_when '*-incoming*) exec sleep 1000 ;;'
-    [ "$(inside echo up)" = up ]
-    grep -q 'did not start within 30 s.*starting it again' err
-}
-
-@test "all output of a command in the emulated KVM host comes, however late it is read" {
-    # More than lies between here and the command, and later than the host was once given to end.
-    [ "$(inside head -c 5000000 /dev/zero | { sleep 12 && wc -c; })" = 5000000 ]
 }
 
 @test "an emulated KVM host is started once and saved; what is random differs, and its clock is ours" {
@@ -178,6 +180,7 @@ inside() {
     [ "$(grep -c -- '-mon chardev=monitor' starts)" = 1 ]
     [ "$(wc -l <starts)" = 3 ]
     [ "$(find cache -type f | wc -l)" = 1 ]
+    cp -rp cache "$BATS_FILE_TMPDIR/cache"
     inside cat /proc/sys/kernel/random/uuid >one
     inside cat /proc/sys/kernel/random/uuid >other
     [ "$(sort -u one other | wc -l)" = 2 ]
@@ -188,11 +191,21 @@ inside() {
     [ "$(tail -n 3 starts | grep -c -- '-incoming exec')" = 3 ]
 }
 
+@test "an emulated KVM host that stands still on its way up is started again" {
+    saved_host
+    qemu_when '*-incoming*) exec sleep 1000 ;;'
+    [ "$(inside echo up)" = up ]
+    grep -q 'did not start within 30 s.*starting it again' err
+}
+
+@test "all output of a command in the emulated KVM host comes, however late it is read" {
+    # More than lies between here and the command, and later than the host was once given to end.
+    [ "$(inside head -c 5000000 /dev/zero | { sleep 12 && wc -c; })" = 5000000 ]
+}
+
 @test "a saved emulated KVM host that cannot be used, and a QEMU that cannot save" {
-    export XDG_CACHE_HOME=$PWD/cache
-    mkdir cache
+    saved_host
     qemu_when 'no) ;;'
-    inside true
     for file in cache/dittovm/host-*; do
         truncate -s 1000000 "$file"
     done

@@ -22,7 +22,7 @@ travel() {
 
 @test "the same in Linux, and to its end afterwards" {
     linux_recording
-    travel "$linux" 2 $((1 + ${LONG:-0})) 100 32
+    travel "$linux" 2 $((1 + ${LONG:-0})) $((50 + ${LONG:-0} * 50)) 32
     [ "$(grep -c '^ok' travel.out)" -ge 6 ]
 }
 
