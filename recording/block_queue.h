@@ -20,8 +20,8 @@ struct block_queue;
 
 /*
  * Start the thread; it writes to fd (at its position, which is `offset`) until
- * block_queue_finish. version: of the file's header. path is for error texts. fd and path stay the caller's and must outlive the
- * queue.
+ * block_queue_finish. version: of the file's header. path is for error texts. fd and path stay the
+ * caller's and must outlive the queue.
  */
 struct block_queue *block_queue_start(int fd, const char *path, uint32_t version, uint64_t offset,
                                       struct err *e);

@@ -440,6 +440,11 @@ static int run_to_exit(struct breakpoints *set, struct vcpu_exit *exit, struct e
     return vcpu_run(set->vcpu, exit, e);
 }
 
+static bool has_spent_exits(const struct breakpoints *set)
+{
+    return set->most_exits && set->exits >= set->most_exits;
+}
+
 /* vcpu_run(), and what it takes for watched memory. */
 static enum armed_stop run_watched(struct breakpoints *set, struct vcpu_exit *exit, struct err *e)
 {
@@ -464,7 +469,7 @@ static enum armed_stop run_watched(struct breakpoints *set, struct vcpu_exit *ex
         set->repeating = repeat_has_written(set->vcpu, exit->at);
         if (set->repeating)
             return ARMED_REPEATING;
-        if (set->interrupted && *set->interrupted) {
+        if ((set->interrupted && *set->interrupted) || has_spent_exits(set)) {
             exit->kind = EXIT_KICK;
             return ARMED_EXIT;
         }
@@ -626,6 +631,7 @@ enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *
 {
     enum breakpoint_stop stop;
 
+    assert(!set->most_exits || set->interrupted);
     breakpoints_begin(set);
     /* The next access of an instruction that has stored by an earlier one. */
     if (watchpoints_stored(set) && breakpoints_complete(set, e) < 0)
@@ -642,8 +648,10 @@ enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *
         return run_stepped(set, exit, e);
     /* What stands on a REP was looked at when that began. */
     stop = set->repeating ? breakpoints_leave(set, exit, e) : BREAKPOINT_NONE;
-    while (stop == BREAKPOINT_NONE)
+    while (stop == BREAKPOINT_NONE && !has_spent_exits(set))
         stop = run_once(set, exit, e);
+    if (stop == BREAKPOINT_NONE && (breakpoints_rest(set, e) < 0 || trace_leave(set->vcpu, e) < 0))
+        stop = BREAKPOINT_FAILED;
     stop_trace(set);
     return stop;
 }

@@ -127,6 +127,8 @@ struct breakpoints {
     uint64_t give_up_ns; /* a kick from then on, by host_now_ns(), is BREAKPOINT_LATE; 0: none is */
     const struct breakpoint_means *only; /* for tests: no other means */
     uint64_t exits;                      /* of the vCPU, so far */
+    uint64_t most_exits; /* a run that is at so many, and meets nothing, ends; 0: none does. With
+                            `interrupted` only */
 
     struct breakpoint *first;
     struct watchpoint *watched;
@@ -142,7 +144,7 @@ enum breakpoint_stop {
     BREAKPOINT_STOPPED, /* kicked. With `interrupted`, the vCPU is nowhere in particular */
     BREAKPOINT_LATE,    /* the same: give_up_ns has come */
     BREAKPOINT_FAILED,
-    BREAKPOINT_NONE, /* inside of the facility: run on */
+    BREAKPOINT_NONE, /* most_exits; inside of the facility: run on */
 };
 
 /* Find out which means this host has, in a child process: best before there are threads. */

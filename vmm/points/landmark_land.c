@@ -57,8 +57,10 @@ struct breakpoint landmark_breakpoint(const struct landmark *l,
 
 /* Passes that are looked at in vain before the vCPU runs on to where pages are written. */
 #define PASSES_IN_VAIN 16u
-/* Pages that are waited for, one after another. */
-#define PAGES_AWAITED 64u
+/* Exits for pages that are waited for, one after another, and for one of them: what writes to it
+ * may leave it as it is. */
+#define AWAITING_EXITS 256u
+#define PAGE_EXITS     32u
 
 /* A landing in progress. */
 struct looked_for {
@@ -214,24 +216,15 @@ static enum breakpoint_stop run_to_entry(struct breakpoints *set, const struct l
     return stop == BREAKPOINT_HIT && !breakpoints_hit(set) ? BREAKPOINT_NONE : stop;
 }
 
-/* Run to the landmark by a breakpoint; *passed: it did not come before the next entry into the
- * kernel, where the guest is now. */
+/* Run to the landmark, or to a pass that is in vain, by a breakpoint. */
 static enum breakpoint_stop run_to_place(struct clock *c, struct breakpoints *set,
                                          struct breakpoint *b, const struct landmark *l,
-                                         const uint8_t *site, struct vcpu_exit *exit, bool *passed,
-                                         struct err *e)
+                                         const uint8_t *site, struct vcpu_exit *exit, struct err *e)
 {
-    struct breakpoint entry = {.entry_of = l, .entries_later = 1};
-    const bool counted = entries_known(&c->vcpu->vm->memory, l);
     uint64_t *const written = pages_written(c->vcpu->vm, l);
-    enum breakpoint_stop stop = BREAKPOINT_FAILED;
 
     b->written = written;
-    if (!counted || breakpoints_add(set, &entry, e) == 0)
-        stop = run_to(c, set, b, l, site, exit, e);
-    if (entry.means)
-        breakpoints_remove(set, &entry);
-    *passed = stop == BREAKPOINT_HIT && entry.hit;
+    enum breakpoint_stop stop = run_to(c, set, b, l, site, exit, e);
     b->written = NULL;
     free(written);
     return stop;
@@ -239,13 +232,19 @@ static enum breakpoint_stop run_to_place(struct clock *c, struct breakpoints *se
 
 /* ---- running on ---- */
 
-/* Whether the landmark tells which of its pages are still to be written. */
-static bool can_await_pages(const struct vcpu *vcpu, const struct landmark *l)
+/* Whether the landmark tells which of its pages are still to be written, and one more page can be
+ * watched. */
+static bool can_await_pages(const struct breakpoints *set, const struct landmark *l)
 {
-    return l->exact && l->pages && l->page_checks && !vcpu->vm->ownership;
+    unsigned watched = 0;
+
+    for (const struct watchpoint *w = set->watched; w; w = w->next)
+        watched++;
+    return l->exact && l->pages && l->page_checks && !set->vcpu->vm->ownership &&
+           set->interrupted && watched < VM_PROTECTED_MAX;
 }
 
-/* Run until the page changes. BREAKPOINT_NONE: it has. */
+/* Run until the page changes. BREAKPOINT_NONE: it has, or is written again and again. */
 static enum breakpoint_stop run_to_change(struct breakpoints *set, uint64_t gpa,
                                           struct vcpu_exit *exit, struct err *e)
 {
@@ -253,7 +252,9 @@ static enum breakpoint_stop run_to_change(struct breakpoints *set, uint64_t gpa,
 
     if (breakpoints_watch(set, &w, e) < 0)
         return BREAKPOINT_FAILED;
+    set->most_exits = set->exits + PAGE_EXITS;
     enum breakpoint_stop stop = breakpoints_run(set, exit, e);
+    set->most_exits = 0;
     if (stop == BREAKPOINT_HIT && only_watch_hit(set, &w))
         stop = BREAKPOINT_NONE;
     breakpoints_unwatch(set, &w);
@@ -264,8 +265,8 @@ static enum breakpoint_stop run_to_change(struct breakpoints *set, uint64_t gpa,
  * Where a page has other bytes than at the landmark, this is not the place, and no pass is before
  * that page is written. So the vCPU runs freely to where one of them changes, any of them, and on
  * to where one changes that still has to, and so on. Each time, half of them have become what they
- * are to be on the average: of some 3,000 pages a dozen are waited for. BREAKPOINT_NONE: it stands
- * behind such a change, the landmark is here or ahead.
+ * are to be on the average: of some 3,000 pages a dozen are waited for. BREAKPOINT_NONE: the
+ * landmark is where it stands now, or ahead.
  */
 static enum breakpoint_stop run_by_pages(struct breakpoints *set, const struct landmark *l,
                                          struct vcpu_exit *exit, struct err *e)
@@ -280,7 +281,8 @@ static enum breakpoint_stop run_by_pages(struct breakpoints *set, const struct l
         return BREAKPOINT_FAILED;
     }
     unsigned count = written_pages_to_come(vcpu->vm, fingerprint_frame(vcpu, l), l, pages);
-    for (unsigned n = 0; n < PAGES_AWAITED && count && stop == BREAKPOINT_NONE; n++) {
+    const uint64_t most = set->exits + AWAITING_EXITS;
+    while (count && stop == BREAKPOINT_NONE && set->exits < most) {
         any = any * 1664525u + 1013904223u; /* Numerical Recipes, "Quick and dirty generators" */
         const unsigned awaited = (uint32_t)((uint64_t)any * count >> 32);
         stop = run_to_change(set, pages[awaited].gpa, exit, e);
@@ -306,23 +308,46 @@ static bool looked_in_vain(enum breakpoint_stop stop, const struct breakpoint *b
 /* Run to the landmark, by each pass or, where these are many, by the pages that are written. */
 static enum breakpoint_stop run_to_pass(struct clock *c, struct breakpoints *set,
                                         struct breakpoint *b, const uint8_t *site,
-                                        struct vcpu_exit *exit, bool *passed, struct err *e)
+                                        struct vcpu_exit *exit, struct err *e)
 {
     struct looked_for *looked = b->opaque;
     enum breakpoint_stop stop = BREAKPOINT_NONE;
 
-    if (can_await_pages(c->vcpu, looked->l))
+    if (can_await_pages(set, looked->l))
         looked->most = PASSES_IN_VAIN;
     do {
         looked->in_vain = false;
-        stop = run_to_place(c, set, b, looked->l, site, exit, passed, e);
-        if (*passed || !looked_in_vain(stop, b))
+        stop = run_to_place(c, set, b, looked->l, site, exit, e);
+        if (!looked_in_vain(stop, b))
             return stop;
         b->hit = false;
         looked->most *= 4;
-        if (!breakpoints_hit(set)) /* none of the user's is there, too */
+        if (breakpoints_hit(set)) /* another one is there, too */
+            return stop;
+        stop = breakpoints_leave(set, exit, e); /* this pass has been looked at, by all */
+        if (stop == BREAKPOINT_NONE)
             stop = run_by_pages(set, looked->l, exit, e);
     } while (stop == BREAKPOINT_NONE);
+    return stop;
+}
+
+/* The same; *passed: it did not come before the next entry into the kernel, where the guest is now.
+ */
+static enum breakpoint_stop run_before_entry(struct clock *c, struct breakpoints *set,
+                                             struct breakpoint *b, const struct landmark *l,
+                                             const uint8_t *site, struct vcpu_exit *exit,
+                                             bool *passed, struct err *e)
+{
+    struct breakpoint entry = {.entry_of = l, .entries_later = 1};
+
+    *passed = false;
+    if (!entries_known(&c->vcpu->vm->memory, l))
+        return run_to_pass(c, set, b, site, exit, e);
+    if (breakpoints_add(set, &entry, e) < 0)
+        return BREAKPOINT_FAILED;
+    enum breakpoint_stop stop = run_to_pass(c, set, b, site, exit, e);
+    breakpoints_remove(set, &entry);
+    *passed = stop == BREAKPOINT_HIT && entry.hit;
     return stop;
 }
 
@@ -350,7 +375,7 @@ static enum clock_landing look_for(struct clock *c, const struct landmark *landm
     const int there = stop == BREAKPOINT_NONE ? is_there_already(c->vcpu, landmark, e) : 0;
     bool passed = false;
     if (stop == BREAKPOINT_NONE && !there)
-        stop = run_to_pass(c, set, &b, site, exit, &passed, e);
+        stop = run_before_entry(c, set, &b, landmark, site, exit, &passed, e);
     c->stats.exits += set->exits;
     if (passed)
         return LAND_PASSED;

@@ -132,7 +132,7 @@ unsigned written_pages_to_come(const struct vm *vm, uint64_t frame, const struct
             .gpa = guest_memory_gpa(&vm->memory, (uint64_t)page.page * PAGE_BYTES),
             .check = l->page_checks[i],
         };
-        if (!page.is_table && written_page_is_to_come(vm, frame, &out[count]))
+        if (!page.is_table && out[count].gpa && written_page_is_to_come(vm, frame, &out[count]))
             count++;
     }
     return count;

@@ -36,7 +36,8 @@ struct page_to_come {
     uint8_t check; /* of its digest at the landmark */
 };
 /* Those of the landmark, as far as its page_checks tell, but for page tables, which the CPU writes
- * by itself. There is room for l->pages. Returns how many. */
+ * by itself, and the first page, which cannot be watched. There is room for l->pages. Returns how
+ * many. */
 unsigned written_pages_to_come(const struct vm *vm, uint64_t frame, const struct landmark *l,
                                struct page_to_come *out);
 /* Whether it still is one. */

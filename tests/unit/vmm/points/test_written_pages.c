@@ -156,6 +156,27 @@ static void test_frame_is_hidden(void **state)
     assert_false(written_pages_equal(&n->vm, frame, &n->l, &hint));
 }
 
+/* A GPA of 0 would be none to who watches it. */
+static void test_first_page_is_not_awaited(void **state)
+{
+    struct noted *n = *state;
+    struct landmark_page last = {0};
+    struct page_to_come to_come[PAGES];
+
+    n->list.len = 0;
+    for (unsigned i = 0; i < PAGES; i++) {
+        const struct landmark_page p = {.page = i};
+        landmark_put_page(&n->list, &last, &p);
+    }
+    n->l.page_list = n->list.data;
+    n->l.page_list_bytes = n->list.len;
+    written_pages_note(&n->vm, 0, &n->l, n->checks);
+    n->vm.memory.host[0] ^= 1;
+    n->vm.memory.host[PAGE_BYTES] ^= 1;
+    assert_int_equal(written_pages_to_come(&n->vm, 0, &n->l, to_come), 1);
+    assert_int_equal(to_come[0].gpa, PAGE_BYTES);
+}
+
 /* Pages that are not yet as at the landmark, each until it is; not page tables, and none where no
  * byte tells. */
 static void test_pages_to_come(void **state)
@@ -206,6 +227,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_pages_that_are_not_there, note, forget),
         cmocka_unit_test_setup_teardown(test_frame_is_hidden, note, forget),
         cmocka_unit_test_setup_teardown(test_pages_to_come, note, forget),
+        cmocka_unit_test_setup_teardown(test_first_page_is_not_awaited, note, forget),
         cmocka_unit_test_setup_teardown(test_tables_are_not_awaited, note, forget),
     };
 
