@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/random.h"
 #include "recording/order/order_objects.h"
 
 /* Accesses are named by their place in the list, counted from 1; 0 is the initial value. */
@@ -60,14 +61,6 @@ static void prepare(struct check *c)
         c->program[end[c->list->at[i].vcpu]++] = i;
     order_objects_free(&c->last_store);
     order_objects_init(&c->last_store, sizeof(uint32_t));
-}
-
-static uint64_t random_next(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
 }
 
 /* The less, the sooner it is asked whether it may. */

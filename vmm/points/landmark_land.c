@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/random.h"
 #include "mmu/insn.h"
 #include "mmu/walk.h"
 #include "vmm/kvm/patience.h"
@@ -274,7 +275,7 @@ static enum breakpoint_stop run_by_pages(struct breakpoints *set, const struct l
     struct vcpu *vcpu = set->vcpu;
     struct page_to_come *pages = calloc(l->pages, sizeof *pages);
     enum breakpoint_stop stop = BREAKPOINT_NONE;
-    uint32_t any = 1;
+    uint64_t random = 1;
 
     if (!pages) {
         err_set(e, STATUS_ERROR, "out of memory");
@@ -283,12 +284,12 @@ static enum breakpoint_stop run_by_pages(struct breakpoints *set, const struct l
     unsigned count = written_pages_to_come(vcpu->vm, fingerprint_frame(vcpu, l), l, pages);
     const uint64_t most = set->exits + AWAITING_EXITS;
     while (count && stop == BREAKPOINT_NONE && set->exits < most) {
-        any = any * 1664525u + 1013904223u; /* Numerical Recipes, "Quick and dirty generators" */
-        const unsigned awaited = (uint32_t)((uint64_t)any * count >> 32);
+        const unsigned awaited = (unsigned)(random_next(&random) % count);
         stop = run_to_change(set, pages[awaited].gpa, exit, e);
         pages[awaited] = pages[--count]; /* where it changes often, it tells little */
+        const uint64_t frame = fingerprint_frame(vcpu, l);
         for (unsigned i = 0; i < count;)
-            if (written_page_is_to_come(vcpu->vm, fingerprint_frame(vcpu, l), &pages[i]))
+            if (written_page_is_to_come(vcpu->vm, frame, &pages[i]))
                 i++;
             else
                 pages[i] = pages[--count];

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/random.h"
 #include "recording/format.h"
 #include "recording/pack.h"
 
@@ -14,12 +15,10 @@ static const uint32_t versions[] = {RECORDING_OLDEST, RECORDING_ZSTD - 1, RECORD
 
 static void fill(uint8_t *raw, unsigned kinds)
 {
-    uint32_t any = 1;
+    uint64_t random = 1;
 
-    for (size_t i = 0; i < RAW; i++) {
-        any = any * 1664525u + 1013904223u;
-        raw[i] = (uint8_t)((any >> 24) % kinds);
-    }
+    for (size_t i = 0; i < RAW; i++)
+        raw[i] = (uint8_t)((random_next(&random) >> 24) % kinds);
 }
 
 /* Whatever the version, it comes out as it went in; the old ones have no zstd. */
