@@ -7,8 +7,7 @@
 
 #include "recording/format.h"
 
-static const int zstd_level[] = {[PACK_FAST] = 1, [PACK_GOOD] = 6};
-static const int zlib_level[] = {[PACK_FAST] = 1, [PACK_GOOD] = 6};
+static const int level[] = {[PACK_FAST] = 1, [PACK_GOOD] = 6}; /* of either */
 
 struct packer {
     ZSTD_CCtx *zstd; /* NULL: zlib is wanted */
@@ -44,11 +43,11 @@ size_t packer_pack(struct packer *p, enum pack_effort effort, const uint8_t *raw
     if (!room)
         return 0;
     if (p->zstd) {
-        const size_t len = ZSTD_compressCCtx(p->zstd, out, room, raw, raw_len, zstd_level[effort]);
+        const size_t len = ZSTD_compressCCtx(p->zstd, out, room, raw, raw_len, level[effort]);
         return ZSTD_isError(len) ? 0 : len;
     }
     uLongf len = room;
-    return compress2(out, &len, raw, raw_len, zlib_level[effort]) == Z_OK ? len : 0;
+    return compress2(out, &len, raw, raw_len, level[effort]) == Z_OK ? len : 0;
 }
 
 /* A frame begins with its magic number, which as the head of a zlib stream has a wrong check. */

@@ -16,8 +16,8 @@ struct packer *packer_new(uint32_t recording_version);
 void packer_free(struct packer *p);
 
 enum pack_effort {
-    PACK_FAST, /* for pages, which gain 4 % from the other at twice the time */
-    PACK_GOOD, /* events gain up to a third */
+    PACK_FAST, /* for pages: with zlib they gained 4 % from the other, at twice the time */
+    PACK_GOOD, /* for events, which gained up to a third */
 };
 
 /* Pack raw_len bytes, at least 1, into `out`, which has room for as many. Returns how many it has;

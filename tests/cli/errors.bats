@@ -139,11 +139,11 @@ load helper
 # qemu_when CASES: a QEMU that writes its arguments to ./starts and does what the cases of shell say before it starts
 # the real one. It is the same file for all tests here, and so saved hosts are good for all of them.
 qemu_when() {
-    local file=$BATS_FILE_TMPDIR built=${DITTO_DATADIR:-$BUILD/khost}
+    local file=$BATS_FILE_TMPDIR built=${DITTO_DATADIR:-$BUILD/khost} real
     [ -e "$file/data" ] || {
-        mkdir "$file/fake" "$file/data"
         real=$built/qemu-system-x86_64
         [ -x "$real" ] || real=$(command -v qemu-system-x86_64) || skip 'no qemu-system-x86_64'
+        mkdir "$file/fake" "$file/data"
         ln -s "$built"/khost-* "$file/data"
         printf '#!/bin/sh\necho "$*" >>starts\nwhen() {\n. %s/when\n}\nwhen "$@"\nexec %s "$@"\n' "$file" "$real" \
             >"$file/fake/qemu-system-x86_64"

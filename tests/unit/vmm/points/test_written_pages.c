@@ -34,23 +34,33 @@ static struct landmark_page listed(const struct noted *n, unsigned i)
     return found;
 }
 
+/* Have the landmark list these pages, the one with the index `table` as a page table, as they are.
+ */
+static void list_pages(struct noted *n, const uint32_t number[PAGES], unsigned table)
+{
+    struct landmark_page last = {0};
+
+    n->list.len = 0;
+    for (unsigned i = 0; i < PAGES; i++) {
+        const struct landmark_page p = {.page = number[i], .is_table = i == table};
+        landmark_put_page(&n->list, &last, &p);
+    }
+    n->l = (struct landmark){
+        .exact = true, .pages = PAGES, .page_list = n->list.data, .page_list_bytes = n->list.len};
+    written_pages_note(&n->vm, 0, &n->l, n->checks);
+}
+
 static int note(void **state)
 {
     static struct noted n;
-    struct landmark_page last = {0};
     struct err e;
 
     memset(&n, 0, sizeof n);
     if (guest_memory_create(&n.vm.memory, 16 << 20, &e) < 0)
         return -1;
-    for (unsigned i = 0; i < PAGES; i++) {
-        const struct landmark_page p = {.page = numbers[i]};
-        landmark_put_page(&n.list, &last, &p);
+    for (unsigned i = 0; i < PAGES; i++)
         memset(page(&n, i), 'a' + (int)i, PAGE_BYTES);
-    }
-    n.l = (struct landmark){
-        .exact = true, .pages = PAGES, .page_list = n.list.data, .page_list_bytes = n.list.len};
-    written_pages_note(&n.vm, 0, &n.l, n.checks);
+    list_pages(&n, numbers, PAGES);
     *state = &n;
     return 0;
 }
@@ -159,18 +169,11 @@ static void test_frame_is_hidden(void **state)
 /* A GPA of 0 would be none to who watches it. */
 static void test_first_page_is_not_awaited(void **state)
 {
+    static const uint32_t from_the_first[PAGES] = {0, 1, 2, 3, 4};
     struct noted *n = *state;
-    struct landmark_page last = {0};
     struct page_to_come to_come[PAGES];
 
-    n->list.len = 0;
-    for (unsigned i = 0; i < PAGES; i++) {
-        const struct landmark_page p = {.page = i};
-        landmark_put_page(&n->list, &last, &p);
-    }
-    n->l.page_list = n->list.data;
-    n->l.page_list_bytes = n->list.len;
-    written_pages_note(&n->vm, 0, &n->l, n->checks);
+    list_pages(n, from_the_first, PAGES);
     n->vm.memory.host[0] ^= 1;
     n->vm.memory.host[PAGE_BYTES] ^= 1;
     assert_int_equal(written_pages_to_come(&n->vm, 0, &n->l, to_come), 1);
@@ -201,17 +204,9 @@ static void test_pages_to_come(void **state)
 static void test_tables_are_not_awaited(void **state)
 {
     struct noted *n = *state;
-    struct landmark_page last = {0};
     struct page_to_come to_come[PAGES];
 
-    n->list.len = 0;
-    for (unsigned i = 0; i < PAGES; i++) {
-        const struct landmark_page p = {.page = numbers[i], .is_table = i == 1};
-        landmark_put_page(&n->list, &last, &p);
-    }
-    n->l.page_list = n->list.data;
-    n->l.page_list_bytes = n->list.len;
-    written_pages_note(&n->vm, 0, &n->l, n->checks);
+    list_pages(n, numbers, 1);
     memset(page(n, 1), 'B', PAGE_BYTES);
     memset(page(n, 2), 'C', PAGE_BYTES);
     assert_int_equal(written_pages_to_come(&n->vm, 0, &n->l, to_come), 1);
