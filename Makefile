@@ -73,7 +73,8 @@ khost:
 khost-qemu:
 	@sh guest-tools/khost-qemu/build.sh $(B)/khost
 
-# The emulated Intel host: a stock kvm_intel on Bochs. For tests; guest-tools/khost-vmx/run.sh runs a command there.
+# The emulated Intel host: a stock kvm_intel on Bochs. For tests: `dittovm --host vmx`; its run.sh runs any
+# command there.
 khost-vmx: khost
 	@sh guest-tools/khost-vmx/build.sh $(B)/khost
 

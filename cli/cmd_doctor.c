@@ -65,7 +65,8 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
     if (first != argc)
         return err_set(e, STATUS_USAGE, "doctor takes no arguments (see dittovm doctor --help)");
     /* Otherwise the question is about this very machine, whatever `run` would choose. */
-    if (inv->host == HOST_EMULATED && host_redirect(inv, &needs, &status, e))
+    if ((inv->host == HOST_EMULATED || inv->host == HOST_VMX) &&
+        host_redirect(inv, &needs, &status, e))
         return status;
     host_look(inv, &report.host);
     if (report.host.inside)

@@ -31,7 +31,7 @@ static const char before_commands[] =
     "dittovm \\- record a whole virtual machine and replay it instruction for instruction\n"
     ".SH SYNOPSIS\n"
     ".B dittovm\n"
-    "[\\fB\\-\\-host\\fR \\fIauto\\fR|\\fInative\\fR|\\fIemulated\\fR]\n"
+    "[\\fB\\-\\-host\\fR \\fIauto\\fR|\\fInative\\fR|\\fIemulated\\fR|\\fIvmx\\fR]\n"
     ".I command\n"
     "[\\fIoptions\\fR]\n"
     ".SH DESCRIPTION\n"
@@ -41,7 +41,8 @@ static const char before_commands[] =
     ".PP\n"
     "\\fB\\-\\-host\\fR says where the machine runs. \\fBauto\\fR takes this machine's KVM when "
     "the CPU\n"
-    "has VMX or SVM, and the emulated KVM host elsewhere.\n"
+    "has VMX or SVM, and the emulated KVM host elsewhere. \\fBvmx\\fR is an emulated Intel host, for\n"
+    "tests ('make khost-vmx'): slow, without input, gdb and network.\n"
     ".SH COMMANDS\n";
 
 static const char behind_commands[] =

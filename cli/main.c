@@ -21,7 +21,7 @@ static const struct command *const commands[] = {
 
 static void usage(FILE *out)
 {
-    fputs("usage: dittovm [--host auto|native|emulated] COMMAND [OPTIONS]\n\n"
+    fputs("usage: dittovm [--host auto|native|emulated|vmx] COMMAND [OPTIONS]\n\n"
           "Records a whole virtual machine on stock KVM and replays it instruction for "
           "instruction.\n\n",
           out);
@@ -29,7 +29,9 @@ static void usage(FILE *out)
         fprintf(out, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
     fputs(
         "\n'dittovm COMMAND --help' says more. --host: where the machine runs; 'auto' takes this\n"
-        "machine's KVM when the CPU has VMX or SVM and the emulated KVM host elsewhere.\n\n"
+        "machine's KVM when the CPU has VMX or SVM and the emulated KVM host elsewhere; 'vmx' is "
+        "an\n"
+        "emulated Intel host, for tests.\n\n"
         "Exit status: 0 ok, 1 error, 2 usage, 3 the replay diverged, 65 bad recording.\n",
         out);
 }
@@ -42,8 +44,11 @@ static int parse_host(const char *text, enum host_choice *host, struct err *e)
         *host = HOST_NATIVE;
     else if (!strcmp(text, "emulated"))
         *host = HOST_EMULATED;
+    else if (!strcmp(text, "vmx"))
+        *host = HOST_VMX;
     else
-        return err_set(e, STATUS_USAGE, "--host takes auto, native or emulated, not '%s'", text);
+        return err_set(e, STATUS_USAGE, "--host takes auto, native, emulated or vmx, not '%s'",
+                       text);
     return 0;
 }
 

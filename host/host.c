@@ -18,6 +18,7 @@
 #include "host/emulated.h"
 #include "host/emulated_tsc.h"
 #include "host/gdb_listen.h"
+#include "host/vmx.h"
 #include "recording/reader.h"
 #include "recording/writer.h"
 
@@ -191,6 +192,20 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
     return rc;
 }
 
+static int run_vmx(const struct invocation *inv, const struct host_needs *needs, struct err *e)
+{
+    const char *const datadir = host_data_dir(inv);
+
+    if (needs->gdb)
+        return err_set(e, STATUS_ERROR,
+                       "nothing reaches into the emulated Intel host: no --gdb there");
+    if (vmx_available(datadir, e) < 0)
+        return -1;
+    fputs("dittovm: running in the emulated Intel host (as asked for)\n", stderr);
+    inv->argv[0] = (char *)inv->self;
+    return vmx_run(datadir, emulated_memory_mib(needs->guest_memory), inv->argv, e);
+}
+
 bool host_redirect(const struct invocation *inv, const struct host_needs *needs, int *status,
                    struct err *e)
 {
@@ -203,7 +218,7 @@ bool host_redirect(const struct invocation *inv, const struct host_needs *needs,
         *status = (int)e->status;
         return true;
     }
-    int rc = run_emulated(inv, needs, e);
+    const int rc = inv->host == HOST_VMX ? run_vmx(inv, needs, e) : run_emulated(inv, needs, e);
     *status = rc < 0 ? (int)e->status : rc;
     return true;
 }

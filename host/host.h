@@ -6,11 +6,12 @@
 
 #include "base/err.h"
 
-/* Where a command runs: on this machine's KVM, or in the emulated KVM host. */
+/* Where a command runs: on this machine's KVM, or in an emulated KVM host. */
 enum host_choice {
     HOST_AUTO,     /* native where the CPU offers VMX or SVM, emulated elsewhere */
     HOST_NATIVE,   /* this machine's /dev/kvm */
     HOST_EMULATED, /* the emulated KVM host (host/emulated.h) */
+    HOST_VMX,      /* the emulated Intel host (host/vmx.h) */
 };
 
 struct invocation {

@@ -18,7 +18,7 @@ in_vmx() {
         "$tree"/tests/{lib,guests,oracle.sh} bash env timeout mktemp awk grep sed tr tail cp mv rm mkdir mkfifo; do
         with+=(--with "$path")
     done
-    bash "$tree/guest-tools/khost-vmx/run.sh" "${with[@]}" "$@" | tr -d '\r'
+    bash "$BUILD/khost/vmx/run.sh" "${with[@]}" "$@" | tr -d '\r'
     [ "${PIPESTATUS[0]}" = 0 ] || status=1
 }
 

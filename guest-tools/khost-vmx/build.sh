@@ -2,7 +2,7 @@
 # Build the emulated Intel host in OUTDIR/vmx: Bochs, from Debian's source package with the patches here, and what it
 # starts (boot.S, start.c; a ram disk with init and the kernel's modules). The kernel is that of the emulated AMD host,
 # which must be in OUTDIR already ('make khost'). Takes some ten minutes on two cores. Does nothing when it is newer
-# than the sources in this directory.
+# than the sources in this directory; Bochs is built again for another patch only.
 #
 # Needs: install-deps.sh vmx. 2.7, which is Debian 12's, has another fault there: hence the source of trixie's.
 set -eu
@@ -81,8 +81,12 @@ if [ -s "$out/ramdisk.cpio" ] &&
     exit 0
 fi
 [ -e "$khost/khost-vmlinux" ] || fail "there is no kernel in $khost; run 'make khost' first"
-echo "khost-vmx: building Bochs, which takes some minutes" >&2
-(build_bochs)
+mkdir -p "$work"
+if [ ! -x "$out/bochs" ] || [ -n "$(find "$here"/*.patch -newer "$out/bochs")" ]; then
+    echo "khost-vmx: building Bochs, which takes some minutes" >&2
+    (build_bochs)
+fi
 build_start
+cp "$here/run.sh" "$out/"
 build_ram_disk
 rm -rf "$work"

@@ -1,8 +1,9 @@
 #!/bin/bash
-# Runs a command in the emulated Intel host, with its output on stdout and its exit status; --help says how.
+# Runs a command in the emulated Intel host, with its output, errors and exit status; --help says how. build.sh puts it
+# beside what it starts.
 set -eu
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-host=${DITTO_DATADIR:-$here/../../build/khost}
+vmx=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+kernel=$vmx/../khost-vmlinux
 cpus=1 memory=1536
 with=()
 
@@ -13,8 +14,8 @@ usage: run.sh [--cpus N] [--memory MIB] [--with PATH]... COMMAND [ARGUMENT...]
   --memory MIB  its memory (default 1536), in which all its files are, too
   --with PATH   a file or directory that is there as well, or the name of a program; more than once
 
-COMMAND, programs and their libraries are copied into the host, and so is what is in the current directory. What is
-new there at the end comes back.
+COMMAND, programs and their libraries are copied into the host. The current directory is there, and of its files
+those that --with names. What is new or changed in it at the end comes back. COMMAND has no input.
 EOT
 }
 
@@ -57,8 +58,7 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 [ $# -gt 0 ] || { usage >&2 && exit 2; }
-host=$(cd "$host" && pwd)
-[ -x "$host/vmx/bochs" ] || fail "there is no $host/vmx/bochs; run 'make khost-vmx'"
+[ -x "$vmx/bochs" ] || fail "there is no $vmx/bochs; run 'make khost-vmx'"
 
 work=$(mktemp -d)
 bochs=
@@ -69,16 +69,15 @@ with+=("$(found "$1")")
 for path in "${with[@]}"; do
     bring "$path"
 done
-cp -a . "$tree$PWD"
 echo "$PWD" >"$tree/request/directory"
 printf '%q ' exec "$(realpath -s "$(found "$1")")" "${@:2}" >"$tree/request/command"
-cp "$host/vmx/ramdisk.cpio" "$work/ramdisk"
+cp "$vmx/ramdisk.cpio" "$work/ramdisk"
 truncate -s %4 "$work/ramdisk"
 (cd "$tree" && find . | cpio -o -H newc -R 0:0 --quiet) >>"$work/ramdisk"
 rm -rf "$tree"
 # For start.c.
 printf '%s console=ttyS0 loglevel=1 panic=-1 mitigations=off\0' "$(stat -c %s "$work/ramdisk")" >"$work/request"
-mkfifo "$work/serial" "$work/out"
+mkfifo "$work/serial" "$work/errors" "$work/out"
 cat >"$work/bochsrc" <<EOT
 display_library: nogui
 memory: guest=$memory, host=$memory
@@ -86,14 +85,15 @@ romimage: file=/usr/share/bochs/BIOS-bochs-latest
 vgaromimage: file=/usr/share/vgabios/vgabios.bin
 cpu: model=broadwell_ult, count=$cpus, ips=50000000, reset_on_triple_fault=0, ignore_bad_msrs=1
 clock: sync=none, time0=utc
-optramimage1: file=$host/vmx/start.bin, address=0x10000000
-optramimage2: file=$host/khost-vmlinux, address=0x11000000
+optramimage1: file=$vmx/start.bin, address=0x10000000
+optramimage2: file=$kernel, address=0x11000000
 optramimage3: file=$work/ramdisk, address=0x18000000
 optramimage4: file=$work/request, address=0x0ff00000
-floppya: 1_44=$host/vmx/boot.img, status=inserted, write_protected=1
+floppya: 1_44=$vmx/boot.img, status=inserted, write_protected=1
 ata0: enabled=0
 boot: floppy
 com1: enabled=1, mode=file, dev=$work/serial
+com2: enabled=1, mode=file, dev=$work/errors
 port_e9_hack: enabled=1, all_rings=1
 log: $work/bochs.log
 panic: action=fatal
@@ -102,8 +102,10 @@ info: action=ignore
 debug: action=ignore
 EOT
 cat "$work/serial" &
-console=$!
-"$host/vmx/bochs" -q -f "$work/bochsrc" >"$work/out" 2>"$work/err" &
+readers=$!
+cat "$work/errors" >&2 &
+readers+=" $!"
+"$vmx/bochs" -q -f "$work/bochsrc" >"$work/out" 2>"$work/err" &
 bochs=$!
 exec 4<"$work/out"
 status=
@@ -111,6 +113,7 @@ while [ -z "$status" ] && IFS= read -r line <&4; do
     [[ $line != 'khost-vmx: exit status '* ]] || status=${line##* }
 done
 [ -z "$status" ] || cpio -idu --quiet <&4
-wait $console $bochs || true
+# shellcheck disable=SC2086 # numbers
+wait $readers $bochs || true
 [ -n "$status" ] || fail "the host ended by itself: $(grep -h PANIC "$work/bochs.log" "$work/err" | tail -n 1)"
 exit "$status"

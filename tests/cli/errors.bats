@@ -134,6 +134,9 @@ load helper
     DITTO_DATADIR=$PWD/empty run --separate-stderr "$DITTO" --host emulated run --kernel "$HELLO_ELF"
     [ "$status" = 1 ]
     one_error "run 'make khost'"
+    DITTO_DATADIR=$PWD/empty run --separate-stderr "$DITTO" --host vmx run --kernel "$HELLO_ELF"
+    [ "$status" = 1 ]
+    one_error "run 'make khost-vmx'"
 }
 
 # qemu_when CASES: a QEMU that writes its arguments to ./starts and does what the cases of shell say before it starts
