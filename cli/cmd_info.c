@@ -127,6 +127,11 @@ static void show(json_t *j, const char *path)
     if ((value = json_object_get(machine, "mxcsr_mask")))
         printf("  replays on    any CPU, a guest that uses FXSAVE on one with MXCSR_MASK %#llx\n",
                (long long)json_integer_value(value));
+    if ((value = json_object_get(machine, "frame_rf")))
+        text_print(stdout,
+                   "  RF            is set in frames of %s: a guest that takes faults replays on "
+                   "CPUs that do so\n",
+                   text_of(j, "machine", "frame_rf"));
     printf("  file          %lld bytes\n",
            (long long)json_integer_value(json_object_get(j, "file_bytes")));
     json_object_foreach(json_object_get(j, "bytes"), name, value)

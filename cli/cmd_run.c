@@ -13,6 +13,7 @@
 #include "host/doctor/doctor.h"
 #include "recording/meta.h"
 #include "replay/live/live.h"
+#include "vmm/kvm/frame_rf.h"
 #include "vmm/machine/machine.h"
 
 static void stop_arriving(void *opaque)
@@ -134,9 +135,12 @@ static int run_from(const struct run_options *o, struct live *l, struct console 
 
 /* False: it is for this process to run the machine, here. */
 static bool redirected(const struct invocation *inv, struct run_options *o, uint64_t memory,
-                       int *status, struct err *e)
+                       const json_t *from, int *status, struct err *e)
 {
-    struct host_needs needs = {.guest_memory = memory};
+    struct host_needs needs = {
+        .guest_memory = memory,
+        .frames_without_rf = from && frame_rf_named(meta_frame_rf(from)) == FRAME_RF_NONE,
+    };
 
     if (guest_memory_check_host(memory, e) < 0) {
         *status = -1;
@@ -167,7 +171,7 @@ static int run_live(const struct invocation *inv, struct run_options *o, struct 
 
     if (live_open(&l, &request, e) < 0)
         return -1;
-    if (!redirected(inv, o, meta_memory(l.meta), &rc, e)) {
+    if (!redirected(inv, o, meta_memory(l.meta), l.meta, &rc, e)) {
         const struct stopper stopper = {stop_arriving, &l};
         stop_signals_call(&stopper);
         rc = live_play(&l, e);
@@ -195,7 +199,7 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
         return run_live(inv, &o, e);
     if (run_sources_check(&o, e) < 0)
         return -1;
-    if (redirected(inv, &o, o.memory, &status, e))
+    if (redirected(inv, &o, o.memory, NULL, &status, e))
         return status;
     if (run_sources_load(&s, &o, e) < 0)
         return -1;

@@ -8,6 +8,7 @@
 
 #include "base/version.h"
 #include "replay/live/recorded_machine.h"
+#include "vmm/kvm/frame_rf.h"
 #include "vmm/kvm/vcpu_state.h"
 
 #define RECORDER "dittovm " DITTO_VERSION
@@ -53,6 +54,7 @@ static char *text_of(json_t *description)
 static void describe_options(json_t *machine, const struct run_options *o, const struct machine *m)
 {
     json_object_set_new(machine, "mxcsr_mask", json_integer(vcpu_mxcsr_mask()));
+    json_object_set_new(machine, "frame_rf", json_string(frame_rf_name(frame_rf_here())));
     if (m->config.parallel)
         json_object_set_new(machine, "smp", json_string("crew"));
     if (o->slow > 1)

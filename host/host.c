@@ -28,6 +28,10 @@
 /* In steps, so that the same saved host serves guests of many sizes. */
 #define EMULATED_STEP_MIB 512
 
+/* Tells the QEMU of `make khost-qemu`, with the value "no", to do as Debian 12's
+ * (guest-tools/khost-qemu/fault-rf.patch). */
+#define QEMU_FAULTS_SET_RF "QEMU_FAULTS_SET_RF"
+
 static unsigned emulated_memory_mib(uint64_t guest_bytes)
 {
     const uint64_t needed = (guest_bytes >> 20) + EMULATED_OWN_MIB;
@@ -174,6 +178,8 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
     if (emulated_available(datadir, e) < 0 ||
         (needs->gdb && listen_for_gdb(&listener, needs->gdb, &options, e) < 0))
         return -1;
+    if (needs->frames_without_rf)
+        setenv(QEMU_FAULTS_SET_RF, "no", 1);
     if (needs->in_progress) { /* also while the command runs, as far as it can know */
         setenv(RECORDING_IN_PROGRESS_VARIABLE, "1", 1);
         setenv(RECORDING_TAKEN_VARIABLE, "1", 1);

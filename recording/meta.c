@@ -62,6 +62,13 @@ uint32_t meta_mxcsr_mask(const json_t *meta)
     return (uint32_t)json_integer_value(of_machine(meta, "mxcsr_mask"));
 }
 
+const char *meta_frame_rf(const json_t *meta)
+{
+    const char *name = json_string_value(of_machine(meta, "frame_rf"));
+
+    return name ? name : "none";
+}
+
 const char *meta_disk(const json_t *meta)
 {
     return json_string_value(json_object_get(json_object_get(meta, "disk"), "path"));

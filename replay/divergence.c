@@ -186,7 +186,7 @@ static void show_nearest(const struct divergence *d, FILE *out)
 }
 
 /* In how many passes of a forced point's instruction something else was not as it should be. */
-static void show_passes(const struct divergence *d, FILE *out)
+static void show_passes(const struct player *p, const struct divergence *d, FILE *out)
 {
     static const char *const parts[FINGERPRINT_PARTS] = {
         [FINGERPRINT_REGISTERS] = "registers",
@@ -201,6 +201,11 @@ static void show_passes(const struct divergence *d, FILE *out)
         fprintf(out, "%s %llu differ in %s", i > FINGERPRINT_REGISTERS ? "," : "",
                 (unsigned long long)d->passes.differed[i], parts[i]);
     fputc('\n', out);
+    if (d->passes.page.known)
+        fprintf(out, "  page      %#llx differed in the last of those%s\n",
+                (unsigned long long)guest_memory_gpa(
+                    &p->vm.memory, (uint64_t)d->passes.page.page.page * PAGE_BYTES),
+                d->passes.page.page.is_table ? ", a page table" : "");
     show_nearest(d, out);
 }
 
@@ -246,7 +251,7 @@ static void show_lost(const struct player *p, FILE *out)
     if (d->kind == DIVERGED_MISSED)
         show_place(p, "got", &d->got, out);
     if (d->kind != DIVERGED_CODE)
-        show_passes(d, out);
+        show_passes(p, d, out);
     show_code(d, out);
 }
 
@@ -260,6 +265,13 @@ static void show_cpu(const struct player *p, FILE *out)
                 "  this CPU's MXCSR_MASK is %#x, that of the recording's %#x: where a guest saves "
                 "the FPU's state (FXSAVE), as Linux does, replay it on a CPU like that\n",
                 here, p->mxcsr_mask);
+    if (p->frame_rf != FRAME_RF_UNKNOWN && p->frame_rf != frame_rf_here())
+        fprintf(out,
+                "  RF in the frames of exceptions and interrupts: this CPU sets it in those of %s, "
+                "that of "
+                "the recording in %s; where a guest takes faults, as Linux does, replay it on a "
+                "CPU like that\n",
+                frame_rf_name(frame_rf_here()), frame_rf_name(p->frame_rf));
 }
 
 /* What older recorders got wrong, and this replay does not repeat (recording/format.h). */

@@ -14,6 +14,7 @@
 #include "recording/snapshot_list.h"
 #include "recording/stream_reader.h"
 #include "recording/streams.h"
+#include "vmm/kvm/frame_rf.h"
 #include "vmm/kvm/vcpu_state.h"
 #include "vmm/kvm/views.h"
 #include "vmm/points/breakpoint.h"
@@ -102,8 +103,9 @@ struct player_follower {
 struct player {
     struct recording *recording;
     struct vm vm;
-    bool owns_tsd;       /* CR4.TSD was the recorder's (vmm/kvm/cr4.h) */
-    uint32_t mxcsr_mask; /* of the CPU that it was recorded on; 0: not known */
+    bool owns_tsd;          /* CR4.TSD was the recorder's (vmm/kvm/cr4.h) */
+    uint32_t mxcsr_mask;    /* of the CPU that it was recorded on; 0: not known */
+    enum frame_rf frame_rf; /* of that CPU */
     bool parallel; /* its vCPUs ran at the same time (player_crew.c): they have VMs of their own */
     bool at_once;  /* ... and are to do so here, too; may be set before player_run() */
     struct player_threads *threads; /* that do it; NULL: they run one after another */

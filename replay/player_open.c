@@ -98,7 +98,7 @@ static int load_state(struct player *p, struct err *e)
     return rc;
 }
 
-/* Also p->cpu_count, p->parallel, p->owns_tsd and p->mxcsr_mask. */
+/* Also p->cpu_count, p->parallel, p->owns_tsd, p->mxcsr_mask and p->frame_rf. */
 static int read_meta(struct player *p, uint64_t *memory, bool *counted, struct err *e)
 {
     json_t *meta = meta_load(p->recording, e);
@@ -113,6 +113,7 @@ static int read_meta(struct player *p, uint64_t *memory, bool *counted, struct e
     p->cpu_count = meta_cpus(meta);
     p->owns_tsd = meta_owns_tsd(meta);
     p->mxcsr_mask = meta_mxcsr_mask(meta);
+    p->frame_rf = frame_rf_named(meta_frame_rf(meta));
     p->parallel = meta_is_crew(meta);
     if (!p->cpu_count)
         rc = err_set(e, STATUS_BAD_RECORDING,

@@ -101,11 +101,13 @@ error: action=ignore
 info: action=ignore
 debug: action=ignore
 EOT
-cat "$work/serial" &
+# Bochs opens a port at the first byte that is written to it, and there may be none.
+exec 5<>"$work/serial" 6<>"$work/errors"
+cat "$work/serial" 5>&- 6>&- &
 readers=$!
-cat "$work/errors" >&2 &
+cat "$work/errors" >&2 5>&- 6>&- &
 readers+=" $!"
-"$vmx/bochs" -q -f "$work/bochsrc" >"$work/out" 2>"$work/err" &
+"$vmx/bochs" -q -f "$work/bochsrc" >"$work/out" 2>"$work/err" 5>&- 6>&- &
 bochs=$!
 exec 4<"$work/out"
 status=
@@ -113,7 +115,9 @@ while [ -z "$status" ] && IFS= read -r line <&4; do
     [[ $line != 'khost-vmx: exit status '* ]] || status=${line##* }
 done
 [ -z "$status" ] || cpio -idu --quiet <&4
+wait "$bochs" || true
+exec 5>&- 6>&-
 # shellcheck disable=SC2086 # numbers
-wait $readers $bochs || true
+wait $readers || true
 [ -n "$status" ] || fail "the host ended by itself: $(grep -h PANIC "$work/bochs.log" "$work/err" | tail -n 1)"
 exit "$status"

@@ -8,6 +8,7 @@
 
 #include "base/x86.h"
 #include "host/doctor/doctor.h"
+#include "vmm/kvm/frame_rf.h"
 #include "vmm/kvm/micro_guest.h"
 #include "vmm/kvm/msr.h"
 
@@ -316,5 +317,9 @@ const struct probe doctor_leak_probes[] = {
     {"a write that a guest's DR7 watches", probe_guest_breakpoint, false,
      "a guest's own breakpoints (gdb's watch, perf's mem:) work by chance, and its replay "
      "diverges; 'make khost-qemu' builds a QEMU without it"},
+    {"RF in the frames of faults", probe_frame_rf, false,
+     "recordings of Linux replay on no CPU but such ones; 'make khost-qemu' builds a QEMU that "
+     "does "
+     "as real ones"},
     {0},
 };

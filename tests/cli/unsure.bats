@@ -13,7 +13,7 @@ but_for_the_cpu() {
 
 # What a QEMU's CPU may lack; all else of it is KVM's and the kernel's, and is there. On a busy host the guest that is
 # to be kicked may not have run yet.
-MAY_LACK="debug register at|int3 at|RDTSC at CPL0|FNSTENV's|SETcc to|RCL of|CMPXCHG16B with|a write that a guest's DR7|branch counter|kick by a signal"
+MAY_LACK="debug register at|int3 at|RDTSC at CPL0|FNSTENV's|SETcc to|RCL of|CMPXCHG16B with|a write that a guest's DR7|RF in|branch counter|kick by a signal"
 
 @test "doctor finds what there is in the emulated host" {
     run bounded 120 "$DITTO" --host emulated doctor
@@ -29,6 +29,7 @@ MAY_LACK="debug register at|int3 at|RDTSC at CPL0|FNSTENV's|SETcc to|RCL of|CMPX
     grep -E 'RCL of a page that is not there  *(ok|missing)' <<<"$output"
     grep -E 'CMPXCHG16B with an exit behind it  *(ok|missing)' <<<"$output"
     grep -E "a write that a guest's DR7 watches  *(ok|missing)" <<<"$output"
+    grep -E "RF in the frames of faults  *(ok|missing)" <<<"$output"
     if ! grep -E "(SETcc to a|RCL of a|CMPXCHG16B with|a guest's DR7).*  missing" <<<"$output"; then
         ditto 0 info --json "$SHARED/small.ditto"
         [[ $output == *'"unsure": []'* ]]

@@ -100,6 +100,8 @@ static bool is_found(const struct breakpoint *b, struct vcpu *vcpu, const struct
     looked->passes->differed[part]++;
     if (part == FINGERPRINT_REGISTERS)
         note_nearest(looked, regs, sregs);
+    if (part == FINGERPRINT_PAGES)
+        looked->passes->page = looked->hint;
     looked->in_vain = part != FINGERPRINT_EQUAL && looked->count == looked->most;
     return part == FINGERPRINT_EQUAL || looked->in_vain;
 }
