@@ -28,9 +28,8 @@
 /* In steps, so that the same saved host serves guests of many sizes. */
 #define EMULATED_STEP_MIB 512
 
-/* Tells the QEMU of `make khost-qemu`, with the value "no", to do as Debian 12's
- * (guest-tools/khost-qemu/fault-rf.patch). */
-#define QEMU_FAULTS_SET_RF "QEMU_FAULTS_SET_RF"
+/* Has the QEMU of `make khost-qemu` do as Debian 12's (guest-tools/khost-qemu/stores.patch). */
+#define QEMU_STORES_AS_7_2 "QEMU_STORES_AS_7_2"
 
 static unsigned emulated_memory_mib(uint64_t guest_bytes)
 {
@@ -179,7 +178,7 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
         (needs->gdb && listen_for_gdb(&listener, needs->gdb, &options, e) < 0))
         return -1;
     if (needs->frames_without_rf)
-        setenv(QEMU_FAULTS_SET_RF, "no", 1);
+        setenv(QEMU_STORES_AS_7_2, "1", 1);
     if (needs->in_progress) { /* also while the command runs, as far as it can know */
         setenv(RECORDING_IN_PROGRESS_VARIABLE, "1", 1);
         setenv(RECORDING_TAKEN_VARIABLE, "1", 1);

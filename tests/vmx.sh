@@ -20,7 +20,7 @@ in_vmx() {
         shift 2
     done
     local path
-    for path in "$DITTO" "$TOOLS"/{ditto_server,in_host,step_oracle,breakpoints,breakpoint_ends} "$BUILD/guests" \
+    for path in "$DITTO" "$TOOLS"/{ditto_server,in_host,step_oracle,breakpoints,breakpoint_ends,process_replay} "$BUILD/guests" \
         "$tree"/tests/{lib,guests,oracle.sh} bash env timeout mktemp awk grep sed tr tail cp mv rm mkdir mkfifo; do
         with+=(--with "$path")
     done
@@ -75,8 +75,8 @@ golden() {
     cat >golden.sh <<EOT
 status=0
 for golden in "$tree"/tests/golden/*.ditto; do
-    echo "# \${golden##*/}"
-    "$DITTO" verify "\$golden" || status=1
+    case \$golden in *-rdtsc-*) echo "# \${golden##*/} is of a CPU whose frames have no RF" && continue ;; esac
+    "$DITTO" verify "\$golden" 2>&1 || status=1
 done
 exit \$status
 EOT

@@ -232,12 +232,12 @@ diverges() {
     ditto 0 run $what "ticks=0 faults=9" -o faults.ditto
     ditto 0 info faults.ditto
     [[ $output == *'RF            is set in frames of faults:'* ]]
-    QEMU_FAULTS_SET_RF=no ditto 0 run $what ticks=5 -o none.ditto
+    QEMU_STORES_AS_7_2=1 ditto 0 run $what ticks=5 -o none.ditto
     ditto 0 info none.ditto
     [[ $output == *'RF            is set in frames of none:'* ]]
     ditto 0 verify --host emulated faults.ditto
     ditto 0 verify --host emulated none.ditto
-    QEMU_FAULTS_SET_RF=no ditto 3 verify --host emulated faults.ditto
+    QEMU_STORES_AS_7_2=1 ditto 3 verify --host emulated faults.ditto
     [[ $stderr == *'RF in the frames of exceptions and interrupts: this CPU sets it in those of none, '* ]]
 }
 
