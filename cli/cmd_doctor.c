@@ -88,7 +88,7 @@ const struct command command_doctor = {
         "Tries what dittovm needs of this machine's KVM by running small guests, says what it "
         "does\n"
         "instead where something is missing, and what 'run' and 'replay' make of this machine.\n"
-        "With --host emulated the emulated KVM host is tried instead.\n"
+        "With --host emulated or vmx that emulated host is tried instead.\n"
         "\n"
         "Exit status: 0 when dittovm works here, natively or in the emulated KVM host; 1 "
         "otherwise.",

@@ -12,6 +12,7 @@
 #include "recording/reader.h"
 #include "recording/snapshot_list.h"
 #include "recording/streams.h"
+#include "vmm/kvm/frame_rf.h"
 
 static const struct {
     const char *name;
@@ -127,7 +128,7 @@ static void show(json_t *j, const char *path)
     if ((value = json_object_get(machine, "mxcsr_mask")))
         printf("  replays on    any CPU, a guest that uses FXSAVE on one with MXCSR_MASK %#llx\n",
                (long long)json_integer_value(value));
-    if ((value = json_object_get(machine, "frame_rf")))
+    if (frame_rf_named(text_of(j, "machine", "frame_rf")) != FRAME_RF_UNKNOWN)
         text_print(stdout,
                    "  RF            is set in frames of %s: a guest that takes faults replays on "
                    "CPUs that do so\n",

@@ -139,7 +139,7 @@ static bool redirected(const struct invocation *inv, struct run_options *o, uint
 {
     struct host_needs needs = {
         .guest_memory = memory,
-        .frames_without_rf = from && frame_rf_named(meta_frame_rf(from)) == FRAME_RF_NONE,
+        .frames_as_cpus = from && frame_rf_named(meta_frame_rf(from)) == FRAME_RF_FAULTS,
     };
 
     if (guest_memory_check_host(memory, e) < 0) {

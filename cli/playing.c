@@ -53,7 +53,7 @@ int playing_needs(const struct snapshot_place *place, uint64_t until, bool adds,
     json_t *description = meta_load(recording, e);
     *needs = (struct host_needs){
         .guest_memory = meta_memory(description),
-        .frames_without_rf = frame_rf_named(meta_frame_rf(description)) == FRAME_RF_NONE,
+        .frames_as_cpus = frame_rf_named(meta_frame_rf(description)) == FRAME_RF_FAULTS,
         .in_progress = recording_in_progress(recording),
     };
     if (adds)

@@ -28,8 +28,9 @@
 /* In steps, so that the same saved host serves guests of many sizes. */
 #define EMULATED_STEP_MIB 512
 
-/* Has the QEMU of `make khost-qemu` do as Debian 12's (guest-tools/khost-qemu/stores.patch). */
-#define QEMU_STORES_AS_7_2 "QEMU_STORES_AS_7_2"
+/* Has the QEMU of `make khost-qemu` store what real CPUs store
+ * (guest-tools/khost-qemu/stores.patch). */
+#define QEMU_STORES_AS_CPUS "QEMU_STORES_AS_CPUS"
 
 static unsigned emulated_memory_mib(uint64_t guest_bytes)
 {
@@ -177,8 +178,8 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
     if (emulated_available(datadir, e) < 0 ||
         (needs->gdb && listen_for_gdb(&listener, needs->gdb, &options, e) < 0))
         return -1;
-    if (needs->frames_without_rf)
-        setenv(QEMU_STORES_AS_7_2, "1", 1);
+    if (needs->frames_as_cpus)
+        setenv(QEMU_STORES_AS_CPUS, "1", 1);
     if (needs->in_progress) { /* also while the command runs, as far as it can know */
         setenv(RECORDING_IN_PROGRESS_VARIABLE, "1", 1);
         setenv(RECORDING_TAKEN_VARIABLE, "1", 1);
@@ -204,6 +205,15 @@ static int run_vmx(const struct invocation *inv, const struct host_needs *needs,
     if (needs->gdb)
         return err_set(e, STATUS_ERROR,
                        "nothing reaches into the emulated Intel host: no --gdb there");
+    for (unsigned i = 0; i < needs->write_path_count; i++) {
+        char dir[PATH_MAX], real[PATH_MAX], here[PATH_MAX];
+        directory_of(needs->write_paths[i], dir, sizeof dir);
+        if (!getcwd(here, sizeof here) || !realpath(dir, real) || strcmp(real, here) != 0)
+            return err_set(e, STATUS_ERROR,
+                           "nothing but the current directory comes back from the emulated Intel "
+                           "host: go to %s first",
+                           dir);
+    }
     if (vmx_available(datadir, e) < 0)
         return -1;
     fputs("dittovm: running in the emulated Intel host (as asked for)\n", stderr);

@@ -25,11 +25,11 @@ struct host_needs {
     uint64_t guest_memory;      /* bytes */
     const char *write_paths[4]; /* files to be made or changed: their directories become writable */
     unsigned write_path_count;
-    const char *recording;  /* to be made; NULL: none */
-    const char *added_to;   /* a finished one that may be added to; NULL: none */
-    bool frames_without_rf; /* that is replayed has no RF in frames (vmm/kvm/frame_rf.h) */
-    bool in_progress;       /* one that is read is still being recorded */
-    const char *gdb;        /* where gdb is waited for (host/gdb_listen.h); NULL: nowhere */
+    const char *recording; /* to be made; NULL: none */
+    const char *added_to;  /* a finished one that may be added to; NULL: none */
+    bool frames_as_cpus; /* what is replayed has RF in the frames of faults (vmm/kvm/frame_rf.h) */
+    bool in_progress;    /* one that is read is still being recorded */
+    const char *gdb;     /* where gdb is waited for (host/gdb_listen.h); NULL: nowhere */
 };
 
 /*

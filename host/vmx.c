@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -64,6 +65,8 @@ int vmx_run(const char *datadir, unsigned memory_mib, char **argv, struct err *e
     string_list_add(&args, "%u", memory_mib + (unsigned)(bytes >> 19));
     for (char **word = argv; *word; word++)
         string_list_add(&args, "%s", *word);
+    signal(SIGPIPE, SIG_DFL); /* not ours to ignore for others */
+    signal(SIGXFSZ, SIG_DFL);
     execvp("bash", args.items);
     string_list_free(&args);
     return err_set(e, STATUS_ERROR, "bash: %s", strerror(errno));

@@ -15,8 +15,8 @@ int vmx_available(const char *datadir, struct err *e);
 /*
  * Becomes argv (argv[0]: absolute path of an executable) in the emulated Intel host with memory_mib
  * MiB for it, in the current directory. Of the files outside those are there that argv names, also
- * as NAME@PLACE or OPTION=NAME. What it writes into the current directory comes back. Returns -1
- * with *e set when it could not be started.
+ * as NAME@PLACE or OPTION=NAME. What it writes into the current directory comes back; nothing locks
+ * it. Returns -1 with *e set when it could not be started.
  */
 int vmx_run(const char *datadir, unsigned memory_mib, char **argv, struct err *e);
 

@@ -25,8 +25,9 @@ const char *meta_clock(const json_t *meta);
 bool meta_owns_tsd(const json_t *meta);
 /* What FXSAVE stores as MXCSR_MASK on the CPU that it ran on; 0 when it does not say. */
 uint32_t meta_mxcsr_mask(const json_t *meta);
-/* Which frames have RF set on the CPU that it ran on (vmm/kvm/frame_rf.h has the names). Recordings
- * that do not say are of a QEMU that sets it in none. */
+/* Which frames have RF set on the CPU that it ran on (vmm/kvm/frame_rf.h has the names). A
+ * recording that does not say is taken to be of a QEMU that sets it in none, as nearly all of
+ * before are. */
 const char *meta_frame_rf(const json_t *meta);
 /* The image that the recorded machine's disk was, or NULL if it had none. */
 const char *meta_disk(const json_t *meta);

@@ -265,13 +265,15 @@ static void show_cpu(const struct player *p, FILE *out)
                 "  this CPU's MXCSR_MASK is %#x, that of the recording's %#x: where a guest saves "
                 "the FPU's state (FXSAVE), as Linux does, replay it on a CPU like that\n",
                 here, p->mxcsr_mask);
-    if (p->frame_rf != FRAME_RF_UNKNOWN && p->frame_rf != frame_rf_here())
+    if (p->frame_rf == FRAME_RF_UNKNOWN)
+        return;
+    const enum frame_rf frames = frame_rf_here();
+    if (frames != FRAME_RF_UNKNOWN && frames != p->frame_rf)
         fprintf(out,
                 "  RF in the frames of exceptions and interrupts: this CPU sets it in those of %s, "
-                "that of "
-                "the recording in %s; where a guest takes faults, as Linux does, replay it on a "
-                "CPU like that\n",
-                frame_rf_name(frame_rf_here()), frame_rf_name(p->frame_rf));
+                "the recording's in those of %s; where a guest takes faults, as Linux does, replay "
+                "it on a CPU like that\n",
+                frame_rf_name(frames), frame_rf_name(p->frame_rf));
 }
 
 /* What older recorders got wrong, and this replay does not repeat (recording/format.h). */

@@ -81,7 +81,8 @@ if [ -s "$out/ramdisk.cpio" ] &&
     exit 0
 fi
 [ -e "$khost/khost-vmlinux" ] || fail "there is no kernel in $khost; run 'make khost' first"
-mkdir -p "$work"
+rm -rf "$work"
+mkdir "$work"
 if [ ! -x "$out/bochs" ] || [ -n "$(find "$here"/*.patch -newer "$out/bochs")" ]; then
     echo "khost-vmx: building Bochs, which takes some minutes" >&2
     (build_bochs)

@@ -2,6 +2,7 @@
 # Runs a command in the emulated Intel host, with its output, errors and exit status; --help says how. build.sh puts it
 # beside what it starts.
 set -eu
+cd -P .
 vmx=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 kernel=$vmx/../khost-vmlinux
 cpus=1 memory=1536
@@ -102,11 +103,12 @@ info: action=ignore
 debug: action=ignore
 EOT
 # Bochs opens a port at the first byte that is written to it, and there may be none.
-exec 5<>"$work/serial" 6<>"$work/errors"
-cat "$work/serial" 5>&- 6>&- &
+cat "$work/serial" &
 readers=$!
-cat "$work/errors" >&2 5>&- 6>&- &
+exec 5>"$work/serial"
+cat "$work/errors" >&2 5>&- &
 readers+=" $!"
+exec 6>"$work/errors"
 "$vmx/bochs" -q -f "$work/bochsrc" >"$work/out" 2>"$work/err" 5>&- 6>&- &
 bochs=$!
 exec 4<"$work/out"

@@ -193,7 +193,7 @@ diverges() {
     ditto 0 verify --landings c.ditto
     ditto 0 info --landings --json c.ditto
     exits=$(tr -d '\n' <<<"$output" | sed 's/.*"exits": *{ *"max": *\([0-9]*\).*/\1/')
-    [ "$exits" -le 400 ] # it was some 495,000
+    [ "$exits" -le 2000 ] # it was some 495,000; how many of the pages are awaited is chance: up to 569 were seen
 }
 
 @test "recordings of each format replay" {
@@ -203,8 +203,7 @@ diverges() {
         version=$(od -An -tu4 -j8 -N4 "$golden")
         [[ ${golden##*/} == v$((version))-* ]]
         cp "$golden" .
-        # Only a host of its own is told to have no RF in frames, as the CPU of that one.
-        case $golden in *-rdtsc-*) ditto 0 verify --host emulated --json "${golden##*/}" ;; *) ditto 0 verify --json "${golden##*/}" ;; esac
+        ditto 0 verify --json "${golden##*/}"
         [ "$(json_field result <(echo "$output"))" = identical ]
         [[ $golden != *-snapshot.* ]] || ditto 0 verify --json "${golden##*/}@1"
         [[ $golden = *-rdtsc-* || $golden = *-snapshot.* ]] || [ "$(json_field landings <(echo "$output"))" -ge 1 ]
@@ -225,20 +224,20 @@ diverges() {
 }
 
 # Frames are memory of the guest, and which have RF set is the CPU's affair.
-@test "RF in the frames of faults is a real CPU's; a recording without is replayed by a CPU without" {
+@test "RF in the frames of faults is noted, and a recording with it is replayed by a CPU that sets it" {
     [ -x "${DITTO_DATADIR:-$BUILD/khost}/qemu-system-x86_64" ] || skip "QEMU 7.2 sets RF in no frame: make khost-qemu"
-    # So few faults that nothing is forced: a forced point would be looked for without end.
+    # Without ticks nothing is forced: a forced point would be looked for without end.
     local what="--host emulated --record --memory 32M --kernel $BUILD/guests/faults.elf --append"
-    ditto 0 run $what "ticks=0 faults=9" -o faults.ditto
-    ditto 0 info faults.ditto
-    [[ $output == *'RF            is set in frames of faults:'* ]]
-    QEMU_STORES_AS_7_2=1 ditto 0 run $what ticks=5 -o none.ditto
+    ditto 0 run $what "ticks=0 faults=9" -o none.ditto
     ditto 0 info none.ditto
     [[ $output == *'RF            is set in frames of none:'* ]]
-    ditto 0 verify --host emulated faults.ditto
+    QEMU_STORES_AS_CPUS=1 ditto 0 run $what ticks=5 -o faults.ditto
+    ditto 0 info faults.ditto
+    [[ $output == *'RF            is set in frames of faults:'* ]]
     ditto 0 verify --host emulated none.ditto
-    QEMU_STORES_AS_7_2=1 ditto 3 verify --host emulated faults.ditto
-    [[ $stderr == *'RF in the frames of exceptions and interrupts: this CPU sets it in those of none, '* ]]
+    ditto 0 verify --host emulated faults.ditto
+    QEMU_STORES_AS_CPUS=1 ditto 3 verify --host emulated none.ditto
+    [[ $stderr == *'RF in the frames of exceptions and interrupts: this CPU sets it in those of faults, '* ]]
 }
 
 # The hosts of other tests do not have so much memory.
