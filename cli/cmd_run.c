@@ -13,7 +13,6 @@
 #include "host/doctor/doctor.h"
 #include "recording/meta.h"
 #include "replay/live/live.h"
-#include "vmm/kvm/frame_rf.h"
 #include "vmm/machine/machine.h"
 
 static void stop_arriving(void *opaque)
@@ -139,7 +138,7 @@ static bool redirected(const struct invocation *inv, struct run_options *o, uint
 {
     struct host_needs needs = {
         .guest_memory = memory,
-        .frames_as_cpus = from && frame_rf_named(meta_frame_rf(from)) == FRAME_RF_FAULTS,
+        .frame_rf = from ? frame_rf_named(meta_frame_rf(from)) : FRAME_RF_UNKNOWN,
     };
 
     if (guest_memory_check_host(memory, e) < 0) {

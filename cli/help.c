@@ -41,8 +41,8 @@ static const char before_commands[] =
     ".PP\n"
     "\\fB\\-\\-host\\fR says where the machine runs. \\fBauto\\fR takes this machine's KVM when "
     "the CPU\n"
-    "has VMX or SVM, and the emulated KVM host elsewhere. \\fBvmx\\fR is an emulated Intel host, for\n"
-    "tests ('make khost-vmx'): slow, without input, gdb and network.\n"
+    "has VMX or SVM, and the emulated KVM host elsewhere. \\fBvmx\\fR is an emulated Intel host\n"
+    "for tests ('make khost-vmx'): slow, without input, gdb and network.\n"
     ".SH COMMANDS\n";
 
 static const char behind_commands[] =

@@ -29,9 +29,8 @@ static void usage(FILE *out)
         fprintf(out, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
     fputs(
         "\n'dittovm COMMAND --help' says more. --host: where the machine runs; 'auto' takes this\n"
-        "machine's KVM when the CPU has VMX or SVM and the emulated KVM host elsewhere; 'vmx' is "
-        "an\n"
-        "emulated Intel host, for tests.\n\n"
+        "machine's KVM when the CPU has VMX or SVM and the emulated KVM host elsewhere; 'vmx' is\n"
+        "an emulated Intel host, for tests.\n\n"
         "Exit status: 0 ok, 1 error, 2 usage, 3 the replay diverged, 65 bad recording.\n",
         out);
 }

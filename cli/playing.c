@@ -5,7 +5,6 @@
 
 #include "base/stop_signals.h"
 #include "recording/meta.h"
-#include "vmm/kvm/frame_rf.h"
 
 /* How often it is said how far it is; each time threads begin anew, where there are some. */
 #define PROGRESS_SYNCS         2000
@@ -53,7 +52,7 @@ int playing_needs(const struct snapshot_place *place, uint64_t until, bool adds,
     json_t *description = meta_load(recording, e);
     *needs = (struct host_needs){
         .guest_memory = meta_memory(description),
-        .frames_as_cpus = frame_rf_named(meta_frame_rf(description)) == FRAME_RF_FAULTS,
+        .frame_rf = frame_rf_named(meta_frame_rf(description)),
         .in_progress = recording_in_progress(recording),
     };
     if (adds)

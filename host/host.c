@@ -76,16 +76,19 @@ const char *host_data_dir(const struct invocation *inv)
     return DITTO_DATADIR;
 }
 
-static void directory_of(const char *path, char *out, size_t size)
+/* The directory that a file is in, or is to be in, without links. False: there is none. */
+static bool real_directory_of(const char *path, char out[PATH_MAX])
 {
     const char *slash = strrchr(path, '/');
+    char directory[PATH_MAX];
 
     if (!slash)
-        snprintf(out, size, ".");
+        snprintf(directory, sizeof directory, ".");
     else if (slash == path)
-        snprintf(out, size, "/");
+        snprintf(directory, sizeof directory, "/");
     else
-        snprintf(out, size, "%.*s", (int)(slash - path), path);
+        snprintf(directory, sizeof directory, "%.*s", (int)(slash - path), path);
+    return realpath(directory, out) != NULL;
 }
 
 /* The socket is made here, so that a port that is taken, or any free one, is found before QEMU
@@ -160,9 +163,7 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
     unsigned count = 0;
 
     for (unsigned i = 0; i < needs->write_path_count; i++) {
-        char dir[PATH_MAX];
-        directory_of(needs->write_paths[i], dir, sizeof dir);
-        if (realpath(dir, dirs[count])) {
+        if (real_directory_of(needs->write_paths[i], dirs[count])) {
             rw[count] = dirs[count];
             count++;
         }
@@ -178,7 +179,7 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
     if (emulated_available(datadir, e) < 0 ||
         (needs->gdb && listen_for_gdb(&listener, needs->gdb, &options, e) < 0))
         return -1;
-    if (needs->frames_as_cpus)
+    if (needs->frame_rf == FRAME_RF_FAULTS)
         setenv(QEMU_STORES_AS_CPUS, "1", 1);
     if (needs->in_progress) { /* also while the command runs, as far as it can know */
         setenv(RECORDING_IN_PROGRESS_VARIABLE, "1", 1);
@@ -206,13 +207,13 @@ static int run_vmx(const struct invocation *inv, const struct host_needs *needs,
         return err_set(e, STATUS_ERROR,
                        "nothing reaches into the emulated Intel host: no --gdb there");
     for (unsigned i = 0; i < needs->write_path_count; i++) {
-        char dir[PATH_MAX], real[PATH_MAX], here[PATH_MAX];
-        directory_of(needs->write_paths[i], dir, sizeof dir);
-        if (!getcwd(here, sizeof here) || !realpath(dir, real) || strcmp(real, here) != 0)
+        char directory[PATH_MAX], here[PATH_MAX];
+        if (!real_directory_of(needs->write_paths[i], directory) || !getcwd(here, sizeof here) ||
+            strcmp(directory, here) != 0)
             return err_set(e, STATUS_ERROR,
                            "nothing but the current directory comes back from the emulated Intel "
-                           "host: go to %s first",
-                           dir);
+                           "host: go to the one of %s first",
+                           needs->write_paths[i]);
     }
     if (vmx_available(datadir, e) < 0)
         return -1;

@@ -63,8 +63,7 @@ struct landing_passes {
     /* Of those where it was registers, the one with the fewest others, and which it is of all. */
     uint64_t nearest, nearest_cr3, nearest_regs[REG_COUNT];
     uint32_t nearest_other; /* a bit for each register that differed; 0: only CR3 */
-    /* In which page the last of those differed where it was a page written before; unless it was
-     * two whose bytes in the landmark are the same by chance. */
+    /* Which page differed in the last of those where it was a page written before. */
     struct page_hint page;
 };
 

@@ -7,7 +7,7 @@
 
 #include "recording/meta.h"
 
-/* Recordings of before it was noted are of a QEMU that never sets RF. */
+/* Recordings of before it was noted are taken to be of a QEMU that never sets RF. */
 static void frames_have_no_rf_unless_it_says_so(void **state)
 {
     json_t *none = json_pack("{s:{s:I}}", "machine", "memory", (json_int_t)4096);
