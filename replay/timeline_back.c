@@ -387,11 +387,10 @@ static enum timeline_stop search_counting(struct timeline *t, struct last_hit *l
         return TIMELINE_FAILED;
     *last = (struct last_hit){.from = from, .steps = STEPS_UNKNOWN, .leave = true};
     t->counts_hits = true;
-    /* A HLT where one can be set: a debug register would keep traces from others' code. */
     for (const struct breakpoint *b = stops.first; b; b = b->next) {
         struct breakpoint *counted = &c.breakpoint[c.count++];
         *counted = breakpoint_at_place_of(b);
-        counted->patient = b->patient && !t->player->hook.rip;
+        counted->patient = b->patient;
         counted->countdown = COUNT_MAX;
     }
     enum timeline_stop stop = count_all(t, &c, e);

@@ -424,35 +424,53 @@ static void test_found(void)
     ok(good, "a breakpoint whose page is another's, and then lies elsewhere", 3, NULL);
 }
 
-/* A trace has others be HLTs, as long as it is there. */
-static void test_register_again(void)
+/* A HLT in a program reaches nobody before there is the hook. */
+static void test_register_first(void)
 {
-    static const char what[] = "a debug register that is a HLT for a time";
-    struct trace_condition condition = reg_is(0, 1000);
-    struct breakpoint b = {.va = ADDRESS(counting, counting_at),
-                           .cpl = 0,
-                           .condition = &condition,
-                           .conditions = 1},
-                      beside = {.va = 0x700000, .cpl = 0, .patient = true};
+    static const char what[] = "a debug register as long as a HLT must wait";
+    struct breakpoint b = {.va = ADDRESS(passes, passes_at), .cpl = 3, .patient = true};
 
-    start(PROGRAM(counting), 0, NULL);
-    if (!debug_registers_work(&guest.vm, 0)) {
+    start(PROGRAM(passes), 3, NULL);
+    if (!debug_registers_work(&guest.vm, 3)) {
         printf("ok %u %s # SKIP no debug registers here (doctor)\n", ++number, what);
         return;
     }
-    add(&beside);
     add(&b);
-    bool good = beside.means == &breakpoint_register && run() == BREAKPOINT_HIT;
-    const bool was = beside.means == &breakpoint_hlt;
+    const uint64_t rip = hook.rip;
+    hook.rip = 0;
+    bool good =
+        run() == BREAKPOINT_HIT && b.means == &breakpoint_register && guest.vcpu.regs->rax == 1;
+    hook.rip = rip;
+    good &= breakpoints_leave(&set, &last, &(struct err){0}) == BREAKPOINT_NONE &&
+            run() == BREAKPOINT_HIT && b.means == &breakpoint_hlt && guest.vcpu.regs->rax == 2;
     breakpoints_remove(&set, &b);
-    condition.value = 2000;
-    b = (struct breakpoint){
-        .va = CODE_AT, .cpl = 0, .condition = &condition, .conditions = 1, .countdown = 1};
+    ok(good && is_clean(PROGRAM(passes)), what, 3, NULL);
+}
+
+GUEST_CODE(resumes, "mov $0x800800, %esp\n"
+                    "mov %ss, %eax\n"
+                    "push %rax\n"
+                    "push $0x800800\n"
+                    "pushf\n"
+                    "orl $0x10000, (%rsp)\n" /* RF */
+                    "mov %cs, %eax\n"
+                    "push %rax\n"
+                    "lea resumes_at(%rip), %rax\n"
+                    "push %rax\n"
+                    "iretq\n"
+                    "resumes_at: nop\n" GUEST_DONE);
+extern const uint8_t resumes_at[];
+
+/* As behind a handler of a fault that moved RIP. A debug register does not stop there. */
+static void test_resumes(unsigned cpl)
+{
+    struct breakpoint b = {.va = ADDRESS(resumes, resumes_at), .cpl = cpl, .patient = true};
+
+    start(PROGRAM(resumes), cpl, NULL);
     add(&b);
-    good &= run() == BREAKPOINT_HIT && beside.means == &breakpoint_register;
+    const bool good = run() == BREAKPOINT_HIT && guest.vcpu.regs->rip == b.va;
     breakpoints_remove(&set, &b);
-    breakpoints_remove(&set, &beside);
-    ok(good && was, what, 0, NULL);
+    ok(good && is_done(run()), "a breakpoint where an IRET with RF leads", cpl, NULL);
 }
 
 /* ---- watched memory ---- */
@@ -634,7 +652,9 @@ int main(int argc, char **argv)
     test_guest_step(0);
     test_guest_step(3);
     test_found();
-    test_register_again();
+    test_register_first();
+    test_resumes(0);
+    test_resumes(3);
     test_places();
     for (unsigned cpl = 0; cpl <= 3; cpl += 3) {
         test_unusual_stores(cpl);

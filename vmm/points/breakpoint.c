@@ -8,14 +8,15 @@
 #include "base/now.h"
 #include "mmu/insn.h"
 #include "mmu/walk.h"
-#include "vmm/kvm/guest_debug.h"
 #include "vmm/points/repeat.h"
 #include "vmm/points/stepper.h"
 #include "vmm/points/watchpoint.h"
 
+/* A HLT is hit at each pass; a register is not where an IRET with RF set leads, nor behind a load
+ * of SS (Intel SDM vol. 3, "Instruction-Breakpoint Exception Condition"). */
 static const struct breakpoint_means *const means_table[] = {
-    &breakpoint_register,
     &breakpoint_hlt,
+    &breakpoint_register,
     &breakpoint_step,
 };
 
@@ -108,25 +109,26 @@ static bool is_in_alarm(const struct breakpoints *set, const struct breakpoint *
     return false;
 }
 
-static void become_hlt(struct breakpoint *b)
+/* A register as long as a HLT must wait; not beside a trace, which goes past the address that one
+ * has. */
+static void take_register_or_hlt(const struct breakpoints *set, struct breakpoint *b, bool traced)
 {
+    if (set->only || (b->means != &breakpoint_hlt && b->means != &breakpoint_register))
+        return;
     b->means = &breakpoint_hlt;
-    b->was_register = true;
+    if (hlt_must_wait(set, b) && !traced && breakpoint_register.works(set->vcpu->vm, b->cpl) &&
+        breakpoint_register.has_room(set, b))
+        b->means = &breakpoint_register;
 }
 
 /* Not `except`, whose trace is about to begin. */
 static void arm(struct breakpoints *set, const struct breakpoint *except)
 {
     for (struct breakpoint *b = set->first; b; b = b->next) {
-        if (b->was_register && !b->armed && !except && !trace_is_in_place(set->vcpu->vm) &&
-            breakpoint_register.has_room(set, b)) {
-            b->means = &breakpoint_register;
-            b->was_register = false;
-        }
-        if (b->means == &breakpoint_register && guest_debug_is_on(set->vcpu->fd) &&
-            breakpoint_hlt.has_room(set, b))
-            become_hlt(b); /* the guest has come to use them itself */
-        if (b->armed || (b->means == &breakpoint_hlt && hlt_must_wait(set, b)))
+        if (b->armed)
+            continue;
+        take_register_or_hlt(set, b, except || trace_is_in_place(set->vcpu->vm));
+        if (b->means == &breakpoint_hlt && hlt_must_wait(set, b))
             continue;
         if (!b->at || b->found)
             breakpoint_find_code(set, b);
@@ -277,25 +279,13 @@ void breakpoints_keep_kick(struct breakpoints *set, bool kicked)
         vcpu_kick(set->vcpu);
 }
 
-static bool may_become_hlt(struct breakpoints *set, struct breakpoint *b)
+/* A trace goes past the address that a register has. */
+static bool others_take_registers(const struct breakpoints *set, const struct breakpoint *one)
 {
-    if (set->only || b->armed || !breakpoint_hlt.has_room(set, b) || hlt_must_wait(set, b))
-        return false;
-    breakpoint_find_code(set, b);
-    return b->at;
-}
-
-/* A trace goes past the address that a register has; a HLT it finds in the code. So they are HLTs
- * as long as it is in place. False: not all of the others can be one, and all are as they were. */
-static bool make_others_hlts(struct breakpoints *set, const struct breakpoint *one)
-{
-    for (struct breakpoint *b = set->first; b; b = b->next)
-        if (b != one && b->means == &breakpoint_register && !may_become_hlt(set, b))
-            return false;
-    for (struct breakpoint *b = set->first; b; b = b->next)
+    for (const struct breakpoint *b = set->first; b; b = b->next)
         if (b != one && b->means == &breakpoint_register)
-            become_hlt(b);
-    return true;
+            return true;
+    return false;
 }
 
 /* The vCPU is at a breakpoint, or its trace came to where all conditions are true. */
@@ -312,7 +302,7 @@ static enum breakpoint_stop pass(struct breakpoints *set, const struct kvm_regs 
     const bool within = breakpoints_lead_within(set, regs, sregs);
     if (set->traced && (set->traced != l.one || within))
         stop_trace(set);
-    if (l.one && l.one->filter && !within && make_others_hlts(set, l.one)) {
+    if (l.one && l.one->filter && !within && !others_take_registers(set, l.one)) {
         set->counted = l.counted;
         arm(set, l.one); /* the trace has to leave for the others' HLTs; this one it replaces */
         if (breakpoint_filter_start(set, l.one, regs, sregs)) {

@@ -13,8 +13,9 @@
  *
  * They are set by interchangeable means, the first that works on this host and has room:
  *
- *   register   the CPU's debug registers, at most four; nothing of the guest's changes
  *   hlt        a HLT byte, which exits at CPL0 and reaches us by way of the #GP hook at CPL3
+ *   register   the CPU's debug registers, at most four, for what is patient, as long as a HLT must
+ *              wait; nothing of the guest's changes
  *   step       every instruction is stepped (vmm/points/stepper.h)
  *
  * Nothing of them is there but while the vCPU runs: no digest, no device and no reader of memory
@@ -53,8 +54,8 @@ struct breakpoint {
     unsigned cpl; /* of the code: 0 or 3 */
     bool any_cpl; /* it stops at the other one, too; cpl says from when on it is there */
     /* Not by a HLT before there is user space (the #GP hook): until then Linux reads and patches
-     * its own text, where it would meet that, and user code cannot reach us. Where only HLTs work,
-     * the breakpoint is not hit there. It is never stepped to. CPL0 code in the lower half, which
+     * its own text, where it would meet that, and user code cannot reach us. By a register then;
+     * where those do not work, the breakpoint is not hit there. It is never stepped to. CPL0 code in the lower half, which
      * is not Linux's, does not wait. */
     bool patient;
     const struct kvm_segment *cs, *ss; /* that code has loaded; NULL: what the selectors say */
@@ -86,7 +87,6 @@ struct breakpoint {
     /* Inside of the facility. */
     struct breakpoint *next, *armed_before;
     const struct breakpoint_means *means;
-    bool was_register; /* a HLT for now: see make_others_hlts() */
     bool armed;
     bool found; /* gpa is where va was mapped, under this root and with this code */
     uint64_t root;

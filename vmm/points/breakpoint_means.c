@@ -23,8 +23,7 @@ static bool any_has_room(const struct breakpoints *set, const struct breakpoint 
 
 /* ---- register ---- */
 
-/* Not for a landing, which no host has been seen to make by one yet; nor, once a trace is to go
- * past it, for others (make_others_hlts()). */
+/* Not for a landing, which no host has been seen to make by one yet. */
 static bool register_has_room(const struct breakpoints *set, const struct breakpoint *b)
 {
     unsigned used = 0;
