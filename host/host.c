@@ -28,7 +28,7 @@
 /* In steps, so that the same saved host serves guests of many sizes. */
 #define EMULATED_STEP_MIB 512
 
-/* Has the QEMU of `make khost-qemu` store what real CPUs store
+/* "0": the QEMU of `make khost-qemu` does not store what real CPUs store
  * (guest-tools/khost-qemu/stores.patch). */
 #define QEMU_STORES_AS_CPUS "QEMU_STORES_AS_CPUS"
 
@@ -179,8 +179,8 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
     if (emulated_available(datadir, e) < 0 ||
         (needs->gdb && listen_for_gdb(&listener, needs->gdb, &options, e) < 0))
         return -1;
-    if (needs->frame_rf == FRAME_RF_FAULTS)
-        setenv(QEMU_STORES_AS_CPUS, "1", 1);
+    if (needs->frame_rf != FRAME_RF_UNKNOWN)
+        setenv(QEMU_STORES_AS_CPUS, needs->frame_rf == FRAME_RF_NONE ? "0" : "1", 1);
     if (needs->in_progress) { /* also while the command runs, as far as it can know */
         setenv(RECORDING_IN_PROGRESS_VARIABLE, "1", 1);
         setenv(RECORDING_TAKEN_VARIABLE, "1", 1);

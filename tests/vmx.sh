@@ -68,7 +68,7 @@ moves() {
         return
     fi
     for guest in count-user hidden-counter many-pages faults smp-count linux; do
-        QEMU_STORES_AS_CPUS=1 record emulated "$guest" && on vmx verified verify "emulated-$guest.ditto"
+        record emulated "$guest" && on vmx verified verify "emulated-$guest.ditto"
         tell "recorded on AMD, verified on Intel: $guest"
         record vmx "$guest" && on emulated verified verify "vmx-$guest.ditto"
         tell "recorded on Intel, verified on AMD: $guest"

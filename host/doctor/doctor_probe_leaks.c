@@ -318,7 +318,7 @@ const struct probe doctor_leak_probes[] = {
      "a guest's own breakpoints (gdb's watch, perf's mem:) work by chance, and its replay "
      "diverges; 'make khost-qemu' builds a QEMU without it"},
     {"RF in the frames of faults", probe_frame_rf, false,
-     "recordings of Linux replay on no CPU but such ones; with the QEMU of 'make khost-qemu' they "
-     "do, where QEMU_STORES_AS_CPUS=1 is in the environment"},
+     "recordings of Linux replay on no CPU but such ones; 'make khost-qemu' builds a QEMU that is "
+     "like real CPUs"},
     {0},
 };
