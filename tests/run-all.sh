@@ -75,12 +75,14 @@ run() {
     cat "$log/report" # at once, whatever runs beside
 }
 
+# All rounds of random tests, with sanitizers, take a minute of CPU for one program.
 run_unit() {
-    local program
+    local program seconds=120
+    [ -z "${LONG:-}" ] || seconds=900
     for program in "$1"/unit/test_*; do
         [ -x "$program" ] && [ ! -d "$program" ] || continue
         case $program in *.d | *.o) continue ;; esac
-        run "$2$(basename "$program")" 120 env CMOCKA_MESSAGE_OUTPUT=TAP "$program"
+        run "$2$(basename "$program")" "$seconds" env CMOCKA_MESSAGE_OUTPUT=TAP "$program"
     done
 }
 
