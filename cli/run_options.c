@@ -95,9 +95,8 @@ const struct option_entry run_entries[] = {
     CLOCK_OPTION(struct run_options,
                  "how instructions are found again: auto (default), pmu, landmark or step"),
     NUMBER("grace", "MS", grace_ms, 0, 10000, "0 to 10000 ms",
-           "how long an interrupt waits for an exit of the guest's own before the guest is stopped "
-           "for "
-           "it (default 10)"),
+           "a guest that has not exited by itself for so long is stopped where an interrupt waits "
+           "(default 10)"),
     NUMBER("slow", "N", slow, 1, SLOW_MAX, "1 to 1000",
            "let the machine's clock run N times slower than the host's, 1 to 1000 (default 1), "
            "where its "

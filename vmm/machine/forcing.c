@@ -10,8 +10,9 @@
 #define LOOP_NS    30000000ull
 #define LOOP_SHARE 8
 /* How long what waits for the CPU waits for a sync point before it is to stop where it enters its
- * kernel next. */
+ * kernel next; and at the least before it is to stop anywhere. */
 #define ENTRY_GRACE_NS 1000000ull
+#define LEAST_GRACE_NS 2000000ull
 /* How long a stop by the user waits for a sync point. */
 #define STOP_GRACE_NS 20000000ull
 /* After this a stop does not wait any longer for a point that can be compared in a replay. */
@@ -178,11 +179,25 @@ void force_point_at_entry(struct machine *m)
     schedule_looked(m, host_elapsed(m), false);
 }
 
+/* When what has waited since then has a point forced. A guest that has not come to a sync point for
+ * long when something begins to wait, hardly comes to one soon. */
+static uint64_t force_due(const struct machine *m, uint64_t since)
+{
+    const uint64_t grace = m->config.grace_ns;
+
+    if (since == NEVER)
+        return NEVER;
+    if (machine_stop_wanted(m))
+        return since + STOP_GRACE_NS;
+    since += earlier(grace, LEAST_GRACE_NS);
+    return since > m->left_ns + grace ? since : m->left_ns + grace;
+}
+
 int consider_forcing(struct machine *m, uint64_t now, uint64_t *wake, struct err *e)
 {
     const bool stop = machine_stop_wanted(m);
     const uint64_t since = waiting_since(m, now), look = schedule_look(m);
-    uint64_t due = since == NEVER ? NEVER : since + (stop ? STOP_GRACE_NS : m->config.grace_ns);
+    uint64_t due = force_due(m, since);
 
     if (stop && !m->stop_ns)
         m->stop_ns = now;

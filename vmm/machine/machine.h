@@ -39,7 +39,7 @@ struct machine_config {
     const char *cpu_doubt; /* doctor_cpu_doubt(), of one that is recorded; may be NULL */
     const struct clock_ops *clock;
     uint64_t slow;     /* device time passes so many times slower than the host's; at least 1 */
-    uint64_t grace_ns; /* how long an interrupt waits for a sync point before one is forced */
+    uint64_t grace_ns; /* so long without a sync point, an interrupt has one forced */
     uint64_t
         digest_ns; /* how often all memory is digested into the recording; 0: at the end only */
     uint64_t snapshot_ns; /* how often a snapshot is put into the recording; 0: never */
@@ -123,6 +123,7 @@ struct machine {
     bool at_sync;            /* the vCPU stands at a sync point whose events are still to come */
     bool entry_wanted;       /* the vCPU is to stop where it enters its kernel next */
     bool forced_window;      /* a window that is wanted by choose() only: not in the recording */
+    uint64_t left_ns;        /* when the vCPU left its last sync point */
     uint64_t pending_ns;     /* since when an interrupt waits; 0: none does */
     uint64_t retry_ns;       /* when to look for a forced point again */
     uint64_t retry_after_ns; /* how long the last wait for that was */

@@ -466,6 +466,7 @@ static int run_once(struct machine *m, struct err *e)
     if (m->at_sync) {
         if (at_sync_point(m, now, e) < 0 || m->ended)
             return m->ended ? 0 : -1;
+        m->left_ns = now;
         wake = earlier(wake, schedule_look(m));
         if (m->cpu->nmi) /* it could not be injected here */
             wake = earlier(wake, now + m->config.grace_ns);
