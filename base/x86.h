@@ -42,6 +42,8 @@
 #define MSR_LSTAR          0xc0000082u
 #define MSR_CSTAR          0xc0000083u
 #define MSR_SFMASK         0xc0000084u
+#define MSR_FS_BASE        0xc0000100u
+#define MSR_GS_BASE        0xc0000101u
 #define MSR_KERNEL_GS_BASE 0xc0000102u
 
 /* The opcode of HLT, a breakpoint's byte: it always exits. */

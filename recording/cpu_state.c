@@ -14,6 +14,15 @@ const uint32_t msr_state_list[] = {
 };
 const unsigned msr_state_count = sizeof msr_state_list / sizeof *msr_state_list;
 
+uint64_t *msr_of_state(struct vcpu_state *state, uint32_t msr)
+{
+    unsigned i = 0;
+
+    while (msr_state_list[i] != msr)
+        assert(++i < msr_state_count);
+    return &state->msrs[i];
+}
+
 uint64_t msr_state_mask(unsigned index)
 {
     const uint32_t msr = msr_state_list[index];

@@ -219,9 +219,7 @@ static void view_of(struct view *v, const struct vcpu_state *state)
     *v = (struct view){.state = *state, .tags = full_tags(&state->fpu)};
     /* RF is a trace of how the instruction was reached, not of the recording. */
     v->rflags = state->regs.rflags & ~RFLAGS_RF;
-    for (unsigned i = 0; i < msr_state_count; i++)
-        if (msr_state_list[i] == MSR_KERNEL_GS_BASE)
-            v->kernel_gs_base = state->msrs[i];
+    v->kernel_gs_base = *msr_of_state(&v->state, MSR_KERNEL_GS_BASE);
 }
 
 static void put_one(struct bytes *out, const struct view *v, const struct reg *r)
@@ -261,9 +259,9 @@ static void state_of(struct vcpu_state *state, const struct view *v)
     state->fpu.ftwx = 0;
     for (unsigned i = 0; i < 8; i++)
         state->fpu.ftwx |= (uint8_t)((v->tags >> (2 * i) & 3) != 3) << i;
-    for (unsigned i = 0; i < msr_state_count; i++)
-        if (msr_state_list[i] == MSR_KERNEL_GS_BASE)
-            state->msrs[i] = v->kernel_gs_base;
+    *msr_of_state(state, MSR_FS_BASE) = state->sregs.fs.base;
+    *msr_of_state(state, MSR_GS_BASE) = state->sregs.gs.base;
+    *msr_of_state(state, MSR_KERNEL_GS_BASE) = v->kernel_gs_base;
 }
 
 static bool is_selector(const struct reg *r)

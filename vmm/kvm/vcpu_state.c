@@ -18,12 +18,21 @@ struct msr_block {
     struct kvm_msr_entry entry[VCPU_STATE_MSRS];
 };
 
-static void msr_block_init(struct msr_block *block)
+/* FS_BASE and GS_BASE are bases of segments, too, and Linux 5.10 on AMD knows them as nothing else.
+ */
+static bool is_base(uint32_t msr)
+{
+    return msr == MSR_FS_BASE || msr == MSR_GS_BASE;
+}
+
+static void msr_block_init(struct msr_block *block, const struct vcpu_state *state)
 {
     assert(msr_state_count <= VCPU_STATE_MSRS);
-    *block = (struct msr_block){.head.nmsrs = msr_state_count};
+    *block = (struct msr_block){0};
     for (unsigned i = 0; i < msr_state_count; i++)
-        block->entry[i].index = msr_state_list[i];
+        if (!is_base(msr_state_list[i]))
+            block->entry[block->head.nmsrs++] =
+                (struct kvm_msr_entry){.index = msr_state_list[i], .data = state->msrs[i]};
 }
 
 /* What FXSAVE and XSAVE store of x87 and SSE in 64-bit code (Intel SDM vol. 1, table 10-2). */
@@ -127,46 +136,59 @@ static int fpu_set(const struct vcpu *vcpu, const struct kvm_fpu *fpu)
     return ioctl(vcpu->fd, KVM_SET_XSAVE, &xsave);
 }
 
+/* KVM stops at the first MSR that it does not take. */
+static int transfer_msrs(const struct vcpu *vcpu, unsigned long request, struct msr_block *block,
+                         const char *trouble, struct err *e)
+{
+    const int done = ioctl(vcpu->fd, request, block);
+
+    if (done < 0)
+        return err_set(e, STATUS_ERROR, "%ss: %s", trouble, strerror(errno));
+    if ((unsigned)done < block->head.nmsrs)
+        return err_set(e, STATUS_ERROR, "%s %#x", trouble, block->entry[done].index);
+    return 0;
+}
+
 int vcpu_state_get(struct vcpu *vcpu, struct vcpu_state *state, struct err *e)
 {
     struct msr_block block;
 
     assert(!vcpu->cr3_used && !vcpu->idt_aliased);
     memset(state, 0, sizeof *state);
-    msr_block_init(&block);
     if (ioctl(vcpu->fd, KVM_GET_REGS, &state->regs) < 0 ||
         ioctl(vcpu->fd, KVM_GET_SREGS, &state->sregs) < 0 || fpu_get(vcpu, &state->fpu) < 0)
         return err_set(e, STATUS_ERROR, "cannot read the vCPU's state: %s", strerror(errno));
     if (vcpu->owns_tsd && !vcpu->guest_tsd)
         state->sregs.cr4 &= ~CR4_TSD;
-    if (ioctl(vcpu->fd, KVM_GET_MSRS, &block) != (int)msr_state_count)
-        return err_set(e, STATUS_ERROR, "cannot read the vCPU's MSRs: %s", strerror(errno));
-    for (unsigned i = 0; i < msr_state_count; i++)
-        state->msrs[i] = block.entry[i].data;
+    msr_block_init(&block, state);
+    if (transfer_msrs(vcpu, KVM_GET_MSRS, &block, "cannot read the vCPU's MSR", e) < 0)
+        return -1;
+    for (unsigned i = 0; i < block.head.nmsrs; i++)
+        *msr_of_state(state, block.entry[i].index) = block.entry[i].data;
+    *msr_of_state(state, MSR_FS_BASE) = state->sregs.fs.base;
+    *msr_of_state(state, MSR_GS_BASE) = state->sregs.gs.base;
     return 0;
 }
 
 int vcpu_state_set(struct vcpu *vcpu, const struct vcpu_state *state, struct err *e)
 {
+    struct vcpu_state s = *state;
     struct msr_block block;
-    struct kvm_sregs sregs, now;
+    struct kvm_sregs now;
 
     /* The APIC base is not part of the state: vcpu_create() has set it. */
     if (ioctl(vcpu->fd, KVM_GET_SREGS, &now) < 0)
         return err_set(e, STATUS_ERROR, "cannot read the vCPU's state: %s", strerror(errno));
-    sregs = state->sregs;
-    sregs.apic_base = now.apic_base;
-    msr_block_init(&block);
-    for (unsigned i = 0; i < msr_state_count; i++)
-        block.entry[i].data = state->msrs[i];
-    if (!vcpu_try_sregs(vcpu, &sregs) || ioctl(vcpu->fd, KVM_SET_REGS, &state->regs) < 0 ||
-        fpu_set(vcpu, &state->fpu) < 0)
+    s.sregs.apic_base = now.apic_base;
+    s.sregs.fs.base = *msr_of_state(&s, MSR_FS_BASE);
+    s.sregs.gs.base = *msr_of_state(&s, MSR_GS_BASE);
+    if (!vcpu_try_sregs(vcpu, &s.sregs) || ioctl(vcpu->fd, KVM_SET_REGS, &s.regs) < 0 ||
+        fpu_set(vcpu, &s.fpu) < 0)
         return err_set(e, STATUS_ERROR, "KVM refuses the vCPU's state: %s", strerror(errno));
-    *vcpu->regs = state->regs;
-    vcpu_set_cr8(vcpu, sregs.cr8 & 15); /* or KVM's next run would bring back the old one */
-    if (ioctl(vcpu->fd, KVM_SET_MSRS, &block) != (int)msr_state_count)
-        return err_set(e, STATUS_ERROR, "KVM refuses the vCPU's MSRs: %s", strerror(errno));
-    return 0;
+    *vcpu->regs = s.regs;
+    vcpu_set_cr8(vcpu, s.sregs.cr8 & 15); /* or KVM's next run would bring back the old one */
+    msr_block_init(&block, &s);
+    return transfer_msrs(vcpu, KVM_SET_MSRS, &block, "KVM refuses the vCPU's MSR", e);
 }
 
 static struct kvm_segment real_mode_segment(unsigned selector, unsigned type, bool system)

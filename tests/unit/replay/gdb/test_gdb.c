@@ -194,6 +194,9 @@ static void registers_and_memory_are_written(void **state)
     assert_true(c->fake.written_state.regs.rflags == 0x10246); /* with the flag that is not shown */
     assert_reply(c, "P11=46000000", "OK");
     assert_true(c->fake.written_state.regs.rflags == 0x10046);
+    assert_reply(c, "P39=0010000000700000", "OK"); /* fs_base, which KVM has twice */
+    assert_true(c->fake.written_state.sregs.fs.base == 0x700000001000);
+    assert_true(*msr_of_state(&c->fake.written_state, MSR_FS_BASE) == 0x700000001000);
     assert_reply(c, "P2=00", "E.rcx has 8 bytes, not 1");
     assert_reply(c, "P12=33000000", "OK"); /* cs as it is */
     assert_error(c, "P12=10000000", "descriptor");
