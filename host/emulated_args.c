@@ -123,7 +123,8 @@ static void add_gdb(struct string_list *out, bool gdb)
 /*
  * What the emulated kernel need not do for a single user's command: clear what it allocates, ask
  * security modules, keep accounts. clearcpuid, and ERMS that the CPU lacks: QEMU emulates REP STOS
- * and REP MOVS by the element.
+ * and REP MOVS by the element. Without FSRM, too, which newer QEMUs have: Linux 6.1 goes wrong with
+ * FSRM alone (memmove() of less than 32 bytes).
  */
 #define KERNEL_WORKS_LESS                                                                          \
     "clearcpuid=rep_good init_on_alloc=0 randomize_kstack_offset=off lsm=capability audit=0 "      \
@@ -158,7 +159,7 @@ void emulated_qemu_args(const struct emulated_options *o, const struct string_li
         "-smp",
         "3",
         "-cpu",
-        "max,-rdrand,-rdseed,-rdtscp,-rdpid,-erms",
+        "max,-rdrand,-rdseed,-rdtscp,-rdpid,-erms,-fsrm",
     };
     string_list_add(out, "%s", o->qemu);
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
