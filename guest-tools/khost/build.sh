@@ -3,18 +3,19 @@
 # starts that form by PVH in half the time) and OUTDIR/khost-initrd.cpio (the agent and the kernel
 # modules). The kernel package is fetched with 'apt-get download' and unpacked, never installed.
 # Does nothing when both files are newer than the sources in this directory.
+# SUITE: the kernel of this release of Debian (bullseye, sid), not of the one that is installed here.
 #
-# Needs: apt-get, apt-cache, dpkg-deb, xz (xz-utils), cpio, cc with a static libc (libc6-dev).
+# Needs: apt-get, apt-cache, dpkg-deb, xz (xz-utils), zstd, cpio, cc with a static libc (libc6-dev).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 
-if [ $# -ne 1 ] || [ "$1" = --help ]; then
-    echo "usage: guest-tools/khost/build.sh OUTDIR" >&2
+if [ $# -lt 1 ] || [ $# -gt 2 ] || [ "$1" = --help ]; then
+    echo "usage: guest-tools/khost/build.sh OUTDIR [SUITE]" >&2
     exit 2
 fi
 mkdir -p "$1"
-out=$(cd "$1" && pwd)
+out=$(cd "$1" && pwd) suite=${2:-}
 vmlinux=$out/khost-vmlinux initrd=$out/khost-initrd.cpio cache=$out/khost-cache
 
 # In the order in which they have to be loaded; a module that is not in the package is built in, or
@@ -23,7 +24,7 @@ modules="drivers/virtio/virtio_ring drivers/virtio/virtio drivers/virtio/virtio_
 drivers/virtio/virtio_pci_modern_dev drivers/virtio/virtio_pci drivers/char/virtio_console
 net/core/failover drivers/net/net_failover drivers/net/virtio_net fs/netfs/netfs
 fs/fscache/fscache net/9p/9pnet net/9p/9pnet_virtio fs/9p/9p fs/overlayfs/overlay
-virt/lib/irqbypass drivers/crypto/ccp/ccp arch/x86/kvm/kvm arch/x86/kvm/kvm-amd"
+virt/lib/irqbypass drivers/char/hw_random/rng-core drivers/crypto/ccp/ccp arch/x86/kvm/kvm arch/x86/kvm/kvm-amd"
 
 up_to_date() {
     [ -s "$vmlinux" ] && [ -s "$initrd" ] &&
@@ -35,33 +36,56 @@ fail() {
     exit 1
 }
 
-# The package that linux-image-amd64 stands for at the moment, e.g. linux-image-6.1.0-40-amd64.
-kernel_package() {
-    apt-cache depends linux-image-amd64 2>/dev/null |
-        sed -n 's/^ *Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1
+# of_suite COMMAND...: of apt, which has lists of its own for a release that is not the installed one.
+of_suite() {
+    command=$1
+    shift
+    if [ -n "$suite" ]; then
+        set -- -o Dir::Etc::SourceList="$cache/sources.list" -o Dir::Etc::SourceParts=/dev/null \
+            -o Dir::State::Lists="$cache/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= "$@"
+    fi
+    "$command" "$@"
 }
 
+update() {
+    if [ -n "$suite" ]; then
+        mkdir -p "$cache/lists/partial"
+        echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
+            "http://deb.debian.org/debian $suite main" >"$cache/sources.list"
+    fi
+    of_suite apt-get -qq update >&2
+}
+
+# depends PACKAGE PATTERN: those that it depends on.
+depends() {
+    of_suite apt-cache depends "$1" 2>/dev/null | sed -n "s/^ *Depends: \($2-[0-9][^ ]*\)\$/\1/p"
+}
+
+# The package that linux-image-amd64 stands for at the moment, e.g. linux-image-6.1.0-40-amd64, and since Linux 7
+# those of which that consists.
 download() {
-    package=$(kernel_package)
+    package=$(depends linux-image-amd64 linux-image | head -n 1)
     [ -n "$package" ] || return 1
-    (cd "$cache" && apt-get -qq download "$package" 2>download.log)
+    parts=$(depends "$package" 'linux-\(binary\|modules\)')
+    # shellcheck disable=SC2086 # names of packages
+    (cd "$cache" && of_suite apt-get -qq download "$package" $parts 2>download.log)
 }
 
 fetch_kernel() {
     mkdir -p "$cache"
-    deb=$(find "$cache" -name 'linux-image-*.deb' | sort | tail -n 1)
-    if [ -z "$deb" ]; then
-        echo "khost: fetching Debian's kernel package" >&2
-        if ! download; then
-            apt-get -qq update >&2 || true
+    if [ -z "$(find "$cache" -name 'linux-image-*.deb')" ]; then
+        echo "khost: fetching Debian's kernel package${suite:+ of $suite}" >&2
+        if [ -n "$suite" ] || ! download; then
+            update || true
             download || fail "cannot download linux-image-amd64's kernel package (see" \
                 "$cache/download.log); try 'apt-get update' as root"
         fi
-        deb=$(find "$cache" -name 'linux-image-*.deb' | sort | tail -n 1)
     fi
     rm -rf "$cache/tree"
     mkdir "$cache/tree"
-    dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$cache/tree" --no-same-owner
+    for deb in "$cache"/linux-*.deb; do
+        dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$cache/tree" --no-same-owner
+    done
 }
 
 # u32 FILE OFFSET: the little-endian 32-bit number at that offset.
@@ -72,8 +96,8 @@ u32() {
 # bzImage (Documentation/x86/boot.rst): the protected-mode part starts after setup_sects (at 0x1f1)
 # sectors and the boot sector; payload_offset (0x248) counts from there, payload_length is at 0x24c.
 extract_vmlinux() {
-    bzimage=$(find "$cache/tree" -path '*/boot/vmlinuz-*' -type f | head -n 1)
-    [ -n "$bzimage" ] || fail "no kernel in $deb; remove $cache and try again"
+    bzimage=$(find "$cache/tree" \( -path '*/boot/vmlinuz-*' -o -path '*/modules/*/vmlinuz' \) -type f | head -n 1)
+    [ -n "$bzimage" ] || fail "no kernel in the packages; remove $cache and try again"
     sectors=$(od -An -tu1 -j 497 -N 1 "$bzimage" | tr -d ' ')
     start=$(((sectors + 1) * 512 + $(u32 "$bzimage" 584)))
     length=$(u32 "$bzimage" 588)
