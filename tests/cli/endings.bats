@@ -110,7 +110,7 @@ has_recorded() {
     for kind in small ${LONG:+linux}; do
         what=("${count[@]}") size=32k
         rm -f cut.ditto
-        [ $kind = small ] || what=(--append 'ditto.script=soak ditto.n=20' "$IMAGE") size=13m
+        [ $kind = small ] || what=(--append 'ditto.script=soak ditto.n=20' "$IMAGE") size=16m
         mount -t tmpfs -o size=$size tmpfs small || skip "file systems cannot be mounted here"
         run --separate-stderr bounded 120 "$DITTO" run -o small/cut.ditto --quiet "${what[@]}" </dev/null
         cp small/cut.ditto . || true
