@@ -1,14 +1,18 @@
 #include "cli/playing.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 
 #include "base/stop_signals.h"
 #include "recording/meta.h"
+#include "replay/divergence.h"
 
 /* How often it is said how far it is; each time threads begin anew, where there are some. */
 #define PROGRESS_SYNCS         2000
 #define PROGRESS_SYNCS_AT_ONCE 20000
+/* After how many seconds of a landing its place is said. */
+#define LANDING_LASTS_S 10
 
 static void interrupt_player(void *opaque)
 {
@@ -67,11 +71,40 @@ int playing_needs(const struct snapshot_place *place, uint64_t until, bool adds,
     return rc;
 }
 
+struct landings_said {
+    bool progress;
+    uint64_t ordinal; /* of the last one that was said to last */
+};
+
+/* On a terminal each second; and once, with what may be the reason, where it lasts. */
+static void say_landing(const struct player *p, uint64_t ordinal, uint64_t rip, unsigned seconds,
+                        void *opaque)
+{
+    struct landings_said *const said = opaque;
+
+    if (said->progress)
+        fprintf(stderr,
+                "\r\033[Kdittovm: %u%% replayed; a forced point before sync point %" PRIu64
+                ", rip %#" PRIx64 ", is looked for: %u s ",
+                player_progress(p), ordinal, rip, seconds);
+    if (seconds < LANDING_LASTS_S || said->ordinal == ordinal)
+        return;
+    said->ordinal = ordinal;
+    fprintf(stderr,
+            "%sdittovm: the forced point before sync point %" PRIu64 ", rip %#" PRIx64
+            ", has been looked for for %u s and is looked for on\n",
+            said->progress ? "\r\033[K" : "", ordinal, rip, seconds);
+    divergence_of_cpu(p, stderr);
+}
+
 int playing_run(struct player *p, uint64_t until, bool progress, struct err *e)
 {
     const uint64_t step = p->at_once ? PROGRESS_SYNCS_AT_ONCE : PROGRESS_SYNCS;
     int rc = 0;
 
+    struct landings_said said = {.progress = progress};
+    p->landing_lasts = say_landing;
+    p->landing_opaque = &said;
     const struct stopper stopper = {interrupt_player, p};
     stop_signals_call(&stopper);
     while (rc == 0) {
@@ -82,6 +115,7 @@ int playing_run(struct player *p, uint64_t until, bool progress, struct err *e)
         fprintf(stderr, "\rdittovm: %u%% replayed ", player_progress(p));
     }
     stop_signals_call(NULL);
+    p->landing_lasts = NULL;
     if (progress)
         fputs("\r\033[K", stderr);
     return rc;

@@ -255,8 +255,7 @@ static void show_lost(const struct player *p, FILE *out)
     show_code(d, out);
 }
 
-/* What this CPU shows its guests otherwise than the recorder's did. */
-static void show_cpu(const struct player *p, FILE *out)
+void divergence_of_cpu(const struct player *p, FILE *out)
 {
     const uint32_t here = vcpu_mxcsr_mask();
 
@@ -318,6 +317,6 @@ void divergence_report(const struct player *p, FILE *out)
             show_pages(p, out);
         break;
     }
-    show_cpu(p, out);
+    divergence_of_cpu(p, out);
     show_version(p, out);
 }

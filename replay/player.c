@@ -128,6 +128,19 @@ static int compare_digest(struct player *p, const struct state_digest *expected,
     return 0;
 }
 
+struct landing_place {
+    const struct player *player;
+    uint64_t rip;
+};
+
+static void landing_lasts(void *opaque, unsigned seconds)
+{
+    const struct landing_place *l = opaque;
+    const struct player *p = l->player;
+
+    p->landing_lasts(p, p->ordinal + 1, l->rip, seconds, p->landing_opaque);
+}
+
 /* With breakpoints of a user's the landing is by one more, as where an entry is counted, or where
  * nobody has counted branches since the last sync point: every recording has the landmark. */
 static enum clock_landing find_landmark(struct player *p, const struct landmark *landmark,
@@ -142,7 +155,12 @@ static enum clock_landing find_landmark(struct player *p, const struct landmark 
     p->at_sync = false;
     p->stops.repeating &= breakpoints_any(&p->stops);
     clock->breakpoints = breakpoints_any(&p->stops) ? &p->stops : NULL;
-    return ops->land(clock, &place, exit, &p->interrupted, e);
+    struct landing_place lasting = {p, place.regs[REGISTER_RIP]};
+    clock->lasts = p->landing_lasts ? landing_lasts : NULL;
+    clock->lasts_opaque = &lasting;
+    const enum clock_landing landing = ops->land(clock, &place, exit, &p->interrupted, e);
+    clock->lasts = NULL;
+    return landing;
 }
 
 /* The point cannot be reached; exit: what came instead, or NULL. */

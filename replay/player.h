@@ -136,6 +136,11 @@ struct player {
     /* Console bytes of the guest, as they are put out; NULL: nobody looks. */
     void (*console)(void *opaque, uint8_t byte);
     void *console_opaque;
+    /* Told every second for how many the landing on the point before sync point `ordinal` has
+     * lasted, by its vCPU's thread. NULL: nobody is. */
+    void (*landing_lasts)(const struct player *p, uint64_t ordinal, uint64_t rip, unsigned seconds,
+                          void *opaque);
+    void *landing_opaque;
     struct player_follower *follower; /* NULL: nobody */
     bool dlab, loopback; /* of the UART at the console port: they tell data from divisor */
     bool changed;        /* memory or registers, by a user: digests are not compared */

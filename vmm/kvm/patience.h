@@ -7,8 +7,9 @@
 #include "base/err.h"
 
 /*
- * A bound for what a vCPU may never come to: from `until` on, by host_now_ns(), its thread gets a
- * signal every second, at which vcpu_run() returns EXIT_KICK. The thread that began it ends it.
+ * A bound for what a vCPU may never come to: its thread gets a signal every second, at which
+ * vcpu_run() returns EXIT_KICK; the one at `until`, by host_now_ns(), or later is the last that it
+ * waits for. The thread that began it ends it.
  */
 struct patience {
     timer_t timer;

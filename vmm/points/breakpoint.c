@@ -590,7 +590,11 @@ static enum breakpoint_stop run_once(struct breakpoints *set, struct vcpu_exit *
     }
     if (at)
         return pass(set, &regs, &sregs, exit, e);
-    return breakpoints_are_late(set) ? BREAKPOINT_LATE : BREAKPOINT_NONE;
+    if (breakpoints_are_late(set))
+        return BREAKPOINT_LATE;
+    if (set->kicked)
+        set->kicked(set->kicked_opaque);
+    return BREAKPOINT_NONE;
 }
 
 /* KVM may read the length of an instruction that is half done where it lies, under a HLT of ours (a

@@ -55,8 +55,8 @@ struct breakpoint {
     bool any_cpl; /* it stops at the other one, too; cpl says from when on it is there */
     /* Not by a HLT before there is user space (the #GP hook): until then Linux reads and patches
      * its own text, where it would meet that, and user code cannot reach us. By a register then;
-     * where those do not work, the breakpoint is not hit there. It is never stepped to. CPL0 code in the lower half, which
-     * is not Linux's, does not wait. */
+     * where those do not work, the breakpoint is not hit there. It is never stepped to. CPL0 code
+     * in the lower half, which is not Linux's, does not wait. */
     bool patient;
     const struct kvm_segment *cs, *ss; /* that code has loaded; NULL: what the selectors say */
     /* It stops where all of these are true, if there are any, */
@@ -125,6 +125,8 @@ struct breakpoints {
     /* Kicks of the vCPU are passed over until this is set; NULL: the first one stops. */
     const atomic_bool *interrupted;
     uint64_t give_up_ns; /* a kick from then on, by host_now_ns(), is BREAKPOINT_LATE; 0: none is */
+    void (*kicked)(void *opaque); /* called at each kick that is passed over; NULL: nobody is */
+    void *kicked_opaque;
     const struct breakpoint_means *only; /* for tests: no other means */
     uint64_t exits;                      /* of the vCPU, so far */
     uint64_t most_exits; /* a run that is at so many, and meets nothing, ends; 0: none does. With

@@ -152,6 +152,9 @@ struct clock {
     const struct clock_ops *ops;
     struct vcpu *vcpu;
     unsigned patience;          /* how many seconds a landing may take, at least 1 */
+    /* Told every second for how many a landing has lasted; NULL: nobody is. */
+    void (*lasts)(void *opaque, unsigned seconds);
+    void *lasts_opaque;
     const struct gp_hook *hook; /* its rip is 0 until there is one */
     bool replaying;             /* nobody asks for a count but land() */
     uint64_t branches;          /* retired since the last sync point, if ops->counts */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/now.h"
 #include "base/random.h"
 #include "mmu/insn.h"
 #include "mmu/walk.h"
@@ -389,6 +390,20 @@ static enum clock_landing look_for(struct clock *c, const struct landmark *landm
     return stop == BREAKPOINT_HIT && !b.hit ? LAND_BREAK : landing_of[stop];
 }
 
+/* A landing that is not by a user's breakpoints, and since when. */
+struct lasting {
+    const struct clock *clock;
+    uint64_t began_ns;
+};
+
+static void tell_how_long(void *opaque)
+{
+    const struct lasting *l = opaque;
+
+    l->clock->lasts(l->clock->lasts_opaque,
+                    (unsigned)((host_now_ns() - l->began_ns) / 1000000000u));
+}
+
 enum clock_landing landmark_land(struct clock *c, const struct landmark *landmark,
                                  struct vcpu_exit *exit, const atomic_bool *interrupted,
                                  struct err *e)
@@ -396,6 +411,7 @@ enum clock_landing landmark_land(struct clock *c, const struct landmark *landmar
     struct breakpoints own;
     struct patience patience;
     enum clock_landing landing;
+    struct lasting lasting = {c, host_now_ns()};
 
     /* A user whose breakpoints are on the way, and may be slow, ends it when he likes. */
     if (c->breakpoints)
@@ -405,6 +421,10 @@ enum clock_landing landmark_land(struct clock *c, const struct landmark *landmar
     breakpoints_init(&own, c->vcpu, c->hook);
     own.interrupted = interrupted;
     own.give_up_ns = patience.until;
+    if (c->lasts) {
+        own.kicked = tell_how_long;
+        own.kicked_opaque = &lasting;
+    }
     landing = look_for(c, landmark, &own, exit, e);
     patience_end(&patience);
     return landing;
