@@ -109,15 +109,22 @@ static bool is_in_alarm(const struct breakpoints *set, const struct breakpoint *
     return false;
 }
 
-/* A register as long as a HLT must wait; not beside a trace, which goes past the address that one
- * has. */
+/* Kernel code may not be mapped where the vCPU is now (a kernel that has user page tables). */
+static bool takes_register(const struct breakpoints *set, const struct breakpoint *b)
+{
+    return (hlt_must_wait(set, b) || (!b->at && b->va >> 63)) &&
+           breakpoint_register.works(set->vcpu->vm, b->cpl) && breakpoint_register.has_room(set, b);
+}
+
+/* A register as long as a HLT must wait; none is set beside a trace, which would go past it. */
 static void take_register_or_hlt(const struct breakpoints *set, struct breakpoint *b, bool traced)
 {
-    if (set->only || (b->means != &breakpoint_hlt && b->means != &breakpoint_register))
+    const bool had = b->means == &breakpoint_register;
+
+    if (set->only || (b->means != &breakpoint_hlt && !had))
         return;
     b->means = &breakpoint_hlt;
-    if (hlt_must_wait(set, b) && !traced && breakpoint_register.works(set->vcpu->vm, b->cpl) &&
-        breakpoint_register.has_room(set, b))
+    if ((had || !traced) && takes_register(set, b))
         b->means = &breakpoint_register;
 }
 
@@ -127,12 +134,10 @@ static void arm(struct breakpoints *set, const struct breakpoint *except)
     for (struct breakpoint *b = set->first; b; b = b->next) {
         if (b->armed)
             continue;
-        take_register_or_hlt(set, b, except || trace_is_in_place(set->vcpu->vm));
-        if (b->means == &breakpoint_hlt && hlt_must_wait(set, b))
-            continue;
         if (!b->at || b->found)
             breakpoint_find_code(set, b);
-        if (b->means == &breakpoint_hlt && !b->at)
+        take_register_or_hlt(set, b, except || trace_is_in_place(set->vcpu->vm));
+        if (b->means == &breakpoint_hlt && (!b->at || hlt_must_wait(set, b)))
             continue;
         if ((except && (b == except || (b->gpa && b->gpa == except->gpa))) || is_in_alarm(set, b) ||
             (b->entry_of && has_entered(set, b))) /* it is hit, and was looked at */
