@@ -364,11 +364,12 @@ static int open_userfaultfd(struct ownership *o, struct err *e)
     if (o->faults < 0 && (errno == EPERM || errno == EACCES))
         return err_set(e, STATUS_ERROR,
                        "no permission to use userfaultfd for faults in the kernel, which --smp "
-                       "crew needs: run as root, or give --smp uni");
+                       "crew and its replays need: run as root, or record with --smp uni");
     if (o->faults < 0 || ioctl(o->faults, UFFDIO_API, &api) < 0)
         return err_set(e, STATUS_ERROR,
                        "this host's userfaultfd cannot hold back accesses to shared memory (%s), "
-                       "which --smp crew needs: Linux 5.19 or later; or give --smp uni",
+                       "which --smp crew and its replays need: Linux 5.19 or later; or record "
+                       "with --smp uni",
                        strerror(errno));
     return 0;
 }

@@ -29,6 +29,10 @@ tell() {
 fetch_qemu() {
     local root=$hosts/qemu-$1
     [ ! -x "$root/usr/bin/qemu-system-x86_64" ] || return 0
+    command -v debootstrap >/dev/null && [ "$(id -u)" = 0 ] || {
+        echo "# QEMU of $1: install debootstrap, and be root"
+        return 1
+    }
     rm -rf "$root"
     debootstrap --variant=minbase --include=qemu-system-x86 "$1" "$root" >"$hosts/debootstrap.log" 2>&1
     local fetched=$?
