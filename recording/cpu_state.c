@@ -23,6 +23,12 @@ uint64_t *msr_of_state(struct vcpu_state *state, uint32_t msr)
     return &state->msrs[i];
 }
 
+void msrs_from_segments(struct vcpu_state *state)
+{
+    *msr_of_state(state, MSR_FS_BASE) = state->sregs.fs.base;
+    *msr_of_state(state, MSR_GS_BASE) = state->sregs.gs.base;
+}
+
 uint64_t msr_state_mask(unsigned index)
 {
     const uint32_t msr = msr_state_list[index];

@@ -25,6 +25,8 @@ extern const uint32_t msr_state_list[];
 extern const unsigned msr_state_count;
 /* Where a state has this one of them. */
 uint64_t *msr_of_state(struct vcpu_state *state, uint32_t msr);
+/* FS_BASE and GS_BASE are bases of segments, too: make the MSRs what those are. */
+void msrs_from_segments(struct vcpu_state *state);
 /* The bits of one of them that every host keeps: KVM on AMD takes 32 bits of SYSENTER_ESP and EIP,
  * which 64-bit code cannot use there anyway, while the guest itself can write 64. */
 uint64_t msr_state_mask(unsigned index);

@@ -89,13 +89,9 @@ on() {
 
 # record GUEST DIRECTORY FILE: a guest of list.cfg, or linux.
 record() {
-    local -a what=(--append ditto.script=hello "$IMAGE")
-    if [ "$1" != linux ]; then
-        read -ra what <<<"$(setting "$1" args '')"
-        what+=(--memory 32M --append "$(setting "$1" append '') $(setting "$1" brief '')"
-            --kernel "$BUILD/guests/$(setting "$1" file '').elf")
-    fi
-    on "$2" run --quiet --record --force -o "$3" "${what[@]}"
+    local -a machine
+    machine_of "$1"
+    on "$2" run --quiet --record --force -o "$3" "${machine[@]}"
 }
 
 # tried GUEST: recorded and verified there; and, where frames have RF where it is usual, recorded there and verified with

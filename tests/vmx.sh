@@ -51,13 +51,9 @@ tell() {
 
 # record HOST GUEST: GUEST of list.cfg, or linux, in HOST-GUEST.ditto.
 record() {
-    local -a what=(--append ditto.script=hello "$IMAGE")
-    if [ "$2" != linux ]; then
-        read -ra what <<<"$(setting "$2" args '')"
-        what+=(--memory 32M --append "$(setting "$2" append '') $(setting "$2" brief '')"
-            --kernel "$BUILD/guests/$(setting "$2" file '').elf")
-    fi
-    on "$1" recorded run --quiet --record --force -o "$1-$2.ditto" "${what[@]}"
+    local -a machine
+    machine_of "$2"
+    on "$1" recorded run --quiet --record --force -o "$1-$2.ditto" "${machine[@]}"
 }
 
 # What moves from one vendor's CPU to the other's: landings in user and kernel code, through memory, faults.

@@ -259,8 +259,7 @@ static void state_of(struct vcpu_state *state, const struct view *v)
     state->fpu.ftwx = 0;
     for (unsigned i = 0; i < 8; i++)
         state->fpu.ftwx |= (uint8_t)((v->tags >> (2 * i) & 3) != 3) << i;
-    *msr_of_state(state, MSR_FS_BASE) = state->sregs.fs.base;
-    *msr_of_state(state, MSR_GS_BASE) = state->sregs.gs.base;
+    msrs_from_segments(state);
     *msr_of_state(state, MSR_KERNEL_GS_BASE) = v->kernel_gs_base;
 }
 

@@ -172,6 +172,15 @@ setting() {
     printf '%s\n' "${listed[$1 $2]:-$3}"
 }
 
+# machine_of GUEST: the arguments of `run` for a guest of the list, or for a boot of "linux", in the array $machine.
+machine_of() {
+    machine=(--append ditto.script=hello "$IMAGE")
+    [ "$1" != linux ] || return 0
+    read -ra machine <<<"$(setting "$1" args '')"
+    machine+=(--memory 32M --append "$(setting "$1" append '') $(setting "$1" brief '')"
+        --kernel "$BUILD/guests/$(setting "$1" file '').elf")
+}
+
 # keep_failed RECORDING NAME: puts a recording where it can be looked into, and says how.
 keep_failed() {
     [ -e "$1" ] || return 0

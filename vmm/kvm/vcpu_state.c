@@ -18,8 +18,7 @@ struct msr_block {
     struct kvm_msr_entry entry[VCPU_STATE_MSRS];
 };
 
-/* FS_BASE and GS_BASE are bases of segments, too, and Linux 5.10 on AMD knows them as nothing else.
- */
+/* Linux 5.10 on AMD knows them as bases of segments only. */
 static bool is_base(uint32_t msr)
 {
     return msr == MSR_FS_BASE || msr == MSR_GS_BASE;
@@ -165,8 +164,7 @@ int vcpu_state_get(struct vcpu *vcpu, struct vcpu_state *state, struct err *e)
         return -1;
     for (unsigned i = 0; i < block.head.nmsrs; i++)
         *msr_of_state(state, block.entry[i].index) = block.entry[i].data;
-    *msr_of_state(state, MSR_FS_BASE) = state->sregs.fs.base;
-    *msr_of_state(state, MSR_GS_BASE) = state->sregs.gs.base;
+    msrs_from_segments(state);
     return 0;
 }
 
