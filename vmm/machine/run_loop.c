@@ -408,7 +408,7 @@ static int take_turns(struct machine *m, struct err *e)
     if (!next) {
         if (wait_for_interrupt(m, e) < 0)
             return -1;
-        m->schedule.turn_ns = host_elapsed(m); /* sleep is no part of a turn */
+        m->left_ns = m->schedule.turn_ns = host_elapsed(m); /* sleep is no part of a turn */
         next = schedule_next(m, host_elapsed(m));
     }
     return next ? schedule_switch(m, next, host_elapsed(m), e) : 0;
@@ -420,6 +420,7 @@ static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
         m->ended = END_STOPPED;
         return 0;
     }
+    m->left_ns = now;
     written_forget(&m->vm, now);
     if (m->recorder && m->config.snapshot_ns)
         store_snapshot(m);
@@ -466,7 +467,6 @@ static int run_once(struct machine *m, struct err *e)
     if (m->at_sync) {
         if (at_sync_point(m, now, e) < 0 || m->ended)
             return m->ended ? 0 : -1;
-        m->left_ns = now;
         wake = earlier(wake, schedule_look(m));
         if (m->cpu->nmi) /* it could not be injected here */
             wake = earlier(wake, now + m->config.grace_ns);
