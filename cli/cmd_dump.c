@@ -18,6 +18,7 @@ struct dump {
     struct sync_point last[MAX_VCPUS];
     unsigned vcpu; /* that runs now */
     struct event_codec codec;
+    uint32_t version; /* of the recording's format */
     struct event next;
     bool has_next, json;
     uint64_t ordinal, from, to;
@@ -129,7 +130,7 @@ static int fetch(struct dump *d, struct err *e)
     if (!got)
         return 0;
     struct cursor c = cursor_of(data, got);
-    if (!event_decode(&c, &d->codec, &d->next))
+    if (!event_decode(&c, &d->codec, d->version, &d->next))
         return err_set(e, STATUS_BAD_RECORDING, "%s is damaged: an event makes no sense", d->path);
     stream_skip(d->events, got - cursor_left(&c));
     d->has_next = true;
@@ -239,6 +240,7 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
     struct recording *r = recording_open(d.path, e);
     if (!r)
         return -1;
+    d.version = recording_version(r);
     d.syncs = stream_open(r, STREAM_SYNCS, e);
     d.events = d.syncs ? stream_open(r, STREAM_EVENTS, e) : NULL;
     if (d.events && snapshot_list_load(&d.snapshots, r, e) == 0) {

@@ -13,6 +13,7 @@
 #include "host/doctor/doctor.h"
 #include "recording/meta.h"
 #include "replay/live/live.h"
+#include "vmm/kvm/frame_rf.h"
 #include "vmm/machine/machine.h"
 
 static void stop_arriving(void *opaque)
@@ -153,6 +154,8 @@ static bool redirected(const struct invocation *inv, struct run_options *o, uint
         return true;
     o->cpu_doubt = o->record ? doctor_cpu_doubt() : NULL;
     o->cpu_executes = o->record ? doctor_hidden_instructions() : NULL;
+    if (o->record)
+        (void)frame_rf_here(); /* which remembers: beside a machine its fork() takes longer */
     return false;
 }
 

@@ -15,10 +15,8 @@
 
 bool page_looks_like_table(const void *page)
 {
-    uint64_t words[WORDS];
+    const uint64_t *words = page;
     bool any = false;
-
-    memcpy(words, page, sizeof words);
 
     for (unsigned i = 0; i < WORDS; i++) {
         if (!(words[i] & PTE_PRESENT))
@@ -37,56 +35,69 @@ void page_table_mask(uint64_t *entries, unsigned count)
             entries[i] &= ~(PTE_ACCESSED | PTE_DIRTY);
 }
 
+/* The page, or a copy of it without what does not count. */
+static const uint64_t *as_it_counts(const uint64_t *page, uint64_t copy[WORDS])
+{
+    if (!page_looks_like_table(page))
+        return page;
+    memcpy(copy, page, PAGE_BYTES);
+    page_table_mask(copy, WORDS);
+    return copy;
+}
+
 void page_as_it_counts(const void *page, uint64_t words[WORDS])
 {
-    memcpy(words, page, PAGE_BYTES);
-    if (page_looks_like_table(words))
-        page_table_mask(words, WORDS);
+    memmove(words, as_it_counts(page, words), PAGE_BYTES);
 }
 
-/* Also says the sum of the words, for nothing: all of them are looked at. */
-static uint64_t digest(const uint64_t words[WORDS], uint64_t gfn, uint64_t *sum)
+static bool is_zero(const uint64_t words[WORDS])
 {
-    uint64_t all = 0;
-
-    *sum = 0;
-    for (unsigned i = 0; i < WORDS; i++) {
-        all |= words[i];
-        *sum += words[i];
-    }
-    return all ? XXH3_64bits_withSeed(words, PAGE_BYTES, gfn) : 0;
+    return words[0] == 0 && memcmp(words, words + 1, PAGE_BYTES - sizeof words[0]) == 0;
 }
 
-uint64_t page_digest(const void *page, uint64_t gfn)
+static uint64_t digest(const struct guest_memory *m, const uint64_t words[WORDS], uint64_t gfn)
 {
-    uint64_t words[WORDS], ignored;
-
-    page_as_it_counts(page, words);
-    return digest(words, gfn, &ignored);
+    if (is_zero(words))
+        return 0;
+    return m->digest_by_xxh3 ? XXH3_64bits_withSeed(words, PAGE_BYTES, gfn)
+                             : XXH64(words, PAGE_BYTES, gfn);
 }
 
-uint64_t page_digest_of_data(const void *page, uint64_t gfn)
+uint64_t page_digest(const struct guest_memory *m, const void *page, uint64_t gfn)
 {
-    uint64_t words[WORDS], ignored;
+    uint64_t copy[WORDS];
 
-    memcpy(words, page, PAGE_BYTES);
-    return digest(words, gfn, &ignored);
+    return digest(m, as_it_counts(page, copy), gfn);
+}
+
+uint64_t page_digest_of_data(const struct guest_memory *m, const void *page, uint64_t gfn)
+{
+    return digest(m, page, gfn);
+}
+
+static uint64_t sum_of(const uint64_t words[WORDS])
+{
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < WORDS; i++)
+        sum += words[i];
+    return sum;
 }
 
 uint64_t memory_digest(const struct guest_memory *m, struct page_sums *sums)
 {
-    uint64_t sum = 0, start = 0, end, words[WORDS], sum_of_words;
+    uint64_t sum = 0, start = 0, end, copy[WORDS];
 
     if (sums)
         memset(sums, 0, sizeof *sums);
     for (; guest_memory_touched(m, &start, &end); start = end)
         for (uint64_t at = start; at < end; at += PAGE_BYTES) {
             const uint64_t gfn = guest_memory_gpa(m, at) / PAGE_BYTES;
-            page_as_it_counts(m->host + at, words);
-            const uint64_t page = digest(words, gfn, &sum_of_words);
+            const uint64_t *words = as_it_counts((const uint64_t *)(m->host + at), copy);
+            const uint64_t page = digest(m, words, gfn);
             sum += page;
             if (sums && page)
-                page_sums_add(sums, gfn, page, sum_of_words);
+                page_sums_add(sums, gfn, page, sum_of(words));
         }
     return sum;
 }

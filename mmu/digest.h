@@ -9,8 +9,9 @@
 
 /*
  * A digest of all guest RAM that is equal for equal memory, whether or not the host has allocated a
- * page: the sum over all non-zero pages of XXH3-64(page, seed = GFN). Being a sum it can be updated
- * page by page.
+ * page: the sum over all non-zero pages of XXH64(page, seed = GFN), or of XXH3-64 where the memory
+ * says so. Being a sum it can be updated page by page. (XXH64 does without SSE, which takes QEMU,
+ * the emulated host, fourteen times as long; a real CPU takes the same time for both.)
  *
  * Accessed and Dirty bits of page-table entries depend on what the TLB held, which no recording can
  * control (docs/nondeterminism.md), so they are masked in pages that look like page tables: every
@@ -20,11 +21,12 @@
  */
 uint64_t memory_digest(const struct guest_memory *m, struct page_sums *sums);
 
-/* The part of the digest that one page contributes; 0 for a zero page. */
-uint64_t page_digest(const void *page, uint64_t gfn);
+/* The part of m's digest that one page contributes, there or a copy; 0 for a zero page. Pages are
+ * aligned to 8 bytes. */
+uint64_t page_digest(const struct guest_memory *m, const void *page, uint64_t gfn);
 
 /* The same of a page that is known to be data: nothing is masked. */
-uint64_t page_digest_of_data(const void *page, uint64_t gfn);
+uint64_t page_digest_of_data(const struct guest_memory *m, const void *page, uint64_t gfn);
 
 /* A page as its digest sees it. */
 void page_as_it_counts(const void *page, uint64_t words[512]);

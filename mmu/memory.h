@@ -30,6 +30,8 @@ struct guest_memory {
     /* One byte a page, not 0 where it may be looked at: what one vCPU of several that run at the
      * same time may read (mmu/ownership.h). NULL: all of it. Belongs to who set it. */
     const uint8_t *readable;
+    /* Its pages are digested as recordings before RECORDING_XXH64 have it (mmu/digest.h). */
+    bool digest_by_xxh3;
 };
 
 /* How much there can be: well within the 39 physical address bits of ditto-v1, the end of which is

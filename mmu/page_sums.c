@@ -83,12 +83,12 @@ static void find_word(const struct page_sum *by, const struct guest_memory *m,
     uint64_t words[WORDS];
 
     page_as_it_counts(guest_memory_any(m, d->gpa, PAGE_BYTES), words);
-    const uint64_t expected = page_digest(words, gfn) + by->digest;
+    const uint64_t expected = page_digest(m, words, gfn) + by->digest;
     for (unsigned i = 0; i < WORDS && !d->one_word; i++) {
         d->got = words[i];
         d->offset = i * 8;
         d->expected = words[i] += by->words;
-        d->one_word = page_digest(words, gfn) == expected;
+        d->one_word = page_digest(m, words, gfn) == expected;
         words[i] = d->got;
     }
 }

@@ -12,6 +12,7 @@
 #include "mmu/digest.h"
 #include "recorder/live_state.h"
 #include "recorder/page_map.h"
+#include "recorder/storer.h"
 #include "recording/chunks.h"
 #include "recording/doubts.h"
 #include "recording/snapshot.h"
@@ -21,13 +22,20 @@
 /* What a kill can lose at most. */
 #define EPOCH_NS    500000000ull
 #define EPOCH_BYTES (1u << 20)
+/* How often it is looked whether the initial memory is stored: there is no epoch before. */
+#define LOOK_NS 20000000ull
+/* What of it is copied at most, to be stored behind the machine. The rest is stored before it runs.
+ */
+#define COPY_BYTES (256ull << 20)
 
 struct recorder {
     struct recording_writer *writer;
     struct chunk_store *chunks;
-    struct page_map *pages;    /* for snapshots; NULL: none are taken */
-    struct page_copies copies; /* of memory and disk, on their way into the recording, */
-    struct snapshot pending;   /* for this snapshot, if is_pending */
+    struct page_map *pages; /* for snapshots; NULL: none are taken */
+    struct storer storer;   /* stores memory and disk behind the machine: */
+    uint32_t *image;        /* the initial memory, the chunk of each page; then NULL */
+    const struct guest_memory *memory;
+    struct snapshot pending; /* or that of this snapshot, if is_pending */
     bool is_pending;
     struct disk_map *disk; /* NULL: nobody could go live, the disk is not an overlay */
     unsigned doubts;
@@ -40,7 +48,7 @@ struct recorder {
     uint64_t own_syncs[MAX_VCPUS];          /* its sync points so far */
     struct event_codec ahead[MAX_VCPUS];
     uint64_t outputs; /* running digest */
-    uint64_t epoch_ns;
+    uint64_t epoch_due_ns;
     struct recorder_stats stats;
     struct bytes scratch;
 };
@@ -56,6 +64,8 @@ struct recorder *recorder_create(const char *path, bool overwrite, const char *m
     r->writer = writer_create(path, overwrite, e);
     if (r->writer)
         r->chunks = chunks_create(r->writer, e);
+    r->storer.writer = r->writer;
+    r->storer.chunks = r->chunks;
     if (!r->chunks || writer_meta(r->writer, meta, strlen(meta), e) < 0) {
         recorder_abort(r);
         return NULL;
@@ -77,25 +87,52 @@ int recorder_follow_memory(struct recorder *r, struct vm *vm, struct err *e)
     return r->pages ? 0 : -1;
 }
 
-static void put_memory(struct recorder *r, const struct guest_memory *m)
+/* The pages of memory that are not zero are stored from here on, the machine may run. */
+static int begin_memory(struct recorder *r, const struct guest_memory *m, struct err *e)
+{
+    uint64_t left = 0;
+
+    r->memory = m;
+    r->image = calloc(m->size / PAGE_BYTES, sizeof *r->image);
+    if (!r->image)
+        return err_set(e, STATUS_ERROR, "out of memory");
+    for (uint64_t start = 0, end; guest_memory_touched(m, &start, &end); start = end)
+        left += end - start;
+    for (uint64_t start = 0, end; guest_memory_touched(m, &start, &end); start = end)
+        for (uint64_t at = start; at < end; at += PAGE_BYTES, left -= PAGE_BYTES) {
+            uint32_t *chunk = &r->image[at / PAGE_BYTES];
+            if (left > COPY_BYTES)
+                *chunk = (uint32_t)chunks_add(r->chunks, m->host + at);
+            else if (!chunk_is_zero(m->host + at))
+                memcpy(page_copies_add(&r->storer.copies, chunk), m->host + at, PAGE_BYTES);
+        }
+    storer_begin(&r->storer);
+    return 0;
+}
+
+/* They are stored: say in which chunks. */
+static void end_memory(struct recorder *r)
 {
     uint64_t next_gfn = 0, next_chunk = 0;
 
-    for (uint64_t start = 0, end; guest_memory_touched(m, &start, &end); start = end) {
-        for (uint64_t at = start; at < end; at += PAGE_BYTES) {
-            uint64_t gfn = guest_memory_gpa(m, at) / PAGE_BYTES;
-            uint64_t chunk = chunks_add(r->chunks, m->host + at);
-            if (chunk == CHUNK_ZERO_PAGE)
-                continue;
-            bytes_put_svarint(&r->scratch, (int64_t)(gfn - next_gfn));
-            bytes_put_svarint(&r->scratch, (int64_t)(chunk - next_chunk));
-            next_gfn = gfn + 1;
-            next_chunk = chunk + 1;
-            if (r->pages)
-                page_map_initial(r->pages, at / PAGE_BYTES, (uint32_t)chunk);
-        }
+    if (!r->image)
+        return;
+    storer_wait(&r->storer);
+    for (uint64_t page = 0; page < r->memory->size / PAGE_BYTES; page++) {
+        const uint32_t chunk = r->image[page];
+        const uint64_t gfn = guest_memory_gpa(r->memory, page * PAGE_BYTES) / PAGE_BYTES;
+        if (chunk == CHUNK_ZERO_PAGE)
+            continue;
+        bytes_put_svarint(&r->scratch, (int64_t)(gfn - next_gfn));
+        bytes_put_svarint(&r->scratch, (int64_t)(chunk - next_chunk));
+        next_gfn = gfn + 1;
+        next_chunk = chunk + 1ull;
+        if (r->pages)
+            page_map_initial(r->pages, page, chunk);
     }
     put(r, STREAM_IMAGE);
+    free(r->image);
+    r->image = NULL;
 }
 
 /* What lies in the overlay already, zeroes included: they hide what is below. */
@@ -104,7 +141,7 @@ static int put_disk(struct recorder *r, struct disk *disk, struct err *e)
     if (disk && !disk_is_overlay(disk))
         return 0;
     r->disk = disk_map_create(disk, e);
-    if (!r->disk || disk_map_take(r->disk, &r->copies, r->chunks, e) < 0)
+    if (!r->disk || disk_map_take(r->disk, &r->storer.copies, r->chunks, e) < 0)
         return -1;
     disk_map_list(r->disk, &r->scratch);
     put(r, STREAM_DISK);
@@ -115,7 +152,6 @@ int recorder_initial(struct recorder *r, const struct initial_state *initial, st
 {
     if (!r)
         return 0;
-    put_memory(r, initial->memory);
     for (unsigned i = 0; i < initial->cpu_count; i++) {
         vcpu_state_encode(&r->scratch, &initial->cpus[i].state);
         vcpu_pending_encode(&r->scratch, &initial->cpus[i].pending);
@@ -127,7 +163,7 @@ int recorder_initial(struct recorder *r, const struct initial_state *initial, st
     if (put_disk(r, initial->disk, e) < 0)
         return -1;
     (void)writer_put(r->writer, STREAM_DEVICES, initial->devices.data, initial->devices.len);
-    return writer_epoch(r->writer, e);
+    return begin_memory(r, initial->memory, e);
 }
 
 void recorder_symbols(struct recorder *r, const struct bytes *symbols)
@@ -408,36 +444,35 @@ int recorder_snapshot(struct recorder *r, struct vm *vm, const struct recorder_s
     const struct bytes none = {0};
     struct snapshot *s = &r->pending;
 
-    if (!r->pages || r->is_pending || !r->ordinal || r->codec.ordinal == r->ordinal ||
+    if (!r->pages || r->image || r->is_pending || !r->ordinal || r->codec.ordinal == r->ordinal ||
         r->stats.snapshots == SNAPSHOTS_MAX)
         return 0;
     snprintf(s->name, sizeof s->name, "%" PRIu64, r->stats.snapshots + 1);
     const int taken = take_mark(r, vm, &s->mark, state, e);
     if (taken <= 0)
         return taken;
-    if (page_map_take(r->pages, &r->copies, e) < 0)
+    if (page_map_take(r->pages, &r->storer.copies, e) < 0)
         return -1;
     if (r->disk && state->devices) {
         live_state_begin(&s->live, state->devices, &none);
-        if (disk_map_take(r->disk, &r->copies, NULL, e) < 0)
+        if (disk_map_take(r->disk, &r->storer.copies, NULL, e) < 0)
             return -1;
     }
+    s->new_chunks = chunks_stored(r->chunks); /* which it is without */
+    storer_begin(&r->storer);
     r->is_pending = true;
     r->stats.snapshots++;
     return 1;
 }
 
-bool recorder_store_snapshot(struct recorder *r, size_t pages)
+static void end_snapshot(struct recorder *r)
 {
     struct snapshot *s = &r->pending;
 
     if (!r->is_pending)
-        return false;
-    const uint64_t before = chunks_stored(r->chunks);
-    const size_t left = page_copies_store(&r->copies, r->chunks, pages);
-    s->new_chunks += chunks_stored(r->chunks) - before;
-    if (left)
-        return true;
+        return;
+    storer_wait(&r->storer);
+    s->new_chunks = chunks_stored(r->chunks) - s->new_chunks;
     page_map_list(r->pages, s);
     if (s->live.len)
         disk_map_list(r->disk, &s->live);
@@ -446,7 +481,6 @@ bool recorder_store_snapshot(struct recorder *r, size_t pages)
     put(r, STREAM_SNAPSHOTS);
     snapshot_free(s);
     r->is_pending = false;
-    return false;
 }
 
 /* ---- DMA ---- */
@@ -514,15 +548,22 @@ int recorder_epoch(struct recorder *r, uint64_t now_ns, struct err *e)
 {
     if (!r)
         return 0;
-    if (now_ns < r->epoch_ns + EPOCH_NS && writer_pending(r->writer) < EPOCH_BYTES)
+    if (now_ns < r->epoch_due_ns && writer_pending(r->writer) < EPOCH_BYTES)
         return 0;
-    r->epoch_ns = now_ns;
+    if (r->image && !storer_is_idle(&r->storer)) {
+        r->epoch_due_ns = now_ns + LOOK_NS;
+        return 0;
+    }
+    end_memory(r);
+    if (storer_is_idle(&r->storer))
+        end_snapshot(r);
+    r->epoch_due_ns = now_ns + EPOCH_NS;
     return writer_epoch(r->writer, e);
 }
 
 uint64_t recorder_epoch_due(const struct recorder *r)
 {
-    return r && writer_pending(r->writer) ? r->epoch_ns + EPOCH_NS : NEVER;
+    return r && writer_pending(r->writer) ? r->epoch_due_ns : NEVER;
 }
 
 int recorder_end(struct recorder *r, struct vm *vm, enum end_reason reason, bool with_digest,
@@ -548,7 +589,8 @@ int recorder_finish(struct recorder *r, enum end_reason reason, struct err *e)
 {
     if (!r)
         return 0;
-    recorder_store_snapshot(r, SIZE_MAX);
+    end_memory(r);
+    end_snapshot(r);
     int rc = writer_finish(r->writer, (uint32_t)reason, end_reason_text(reason), e);
     r->writer = NULL;
     recorder_abort(r);
@@ -559,7 +601,9 @@ void recorder_abort(struct recorder *r)
 {
     if (!r)
         return;
-    page_copies_free(&r->copies);
+    storer_wait(&r->storer);
+    page_copies_free(&r->storer.copies);
+    free(r->image);
     snapshot_free(&r->pending);
     page_map_destroy(r->pages);
     disk_map_destroy(r->disk);

@@ -52,7 +52,8 @@ struct initial_state {
                              snapshot; NULL: there is none. It must outlive the recorder */
     bool dlab, loopback;  /* of the console's UART: they tell output from settings */
 };
-/* Call once, before anything runs. */
+/* Call once, before anything runs. Memory is copied, and stored behind the machine: until then what
+ * there is of the recording cannot be replayed. It must outlive the recorder. */
 int recorder_initial(struct recorder *r, const struct initial_state *initial, struct err *e);
 
 /* The bytes of STREAM_SYMBOLS (recording/streams.h). */
@@ -115,15 +116,14 @@ struct recorder_state {
 };
 /*
  * A snapshot at the sync point where the machine stands, before the events there. Memory and what
- * was written to the disk are copied only: recorder_store_snapshot(), called until it returns
- * false, stores so many pages of them each time, and then the snapshot. recorder_finish() does what
- * is left of that; a recorder that is killed before loses the snapshot. Returns 1; 0 when there was
- * an event here already (a device has written to memory), so that the next sync point is to be
- * tried, when the last one is not stored yet, or when the recording can have no more of them.
+ * was written to the disk are copied, and stored behind the machine; the snapshot is in the
+ * recording at the first recorder_epoch() after that, or recorder_finish(). A recorder that is
+ * killed before loses it. Returns 1; 0 when there was an event here already (a device has written
+ * to memory), so that the next sync point is to be tried, when what was there before is not stored
+ * yet, or when the recording can have no more of them.
  */
 int recorder_snapshot(struct recorder *r, struct vm *vm, const struct recorder_state *state,
                       struct err *e);
-bool recorder_store_snapshot(struct recorder *r, size_t pages);
 
 /* ---- the devices' side ---- */
 

@@ -271,6 +271,14 @@ int block_queue_put(struct block_queue *q, enum block_type type, unsigned stream
     return 0;
 }
 
+void block_queue_wait_for_room(struct block_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    while (q->held > QUEUE_MAX_BYTES / 2 && !q->failed)
+        pthread_cond_wait(&q->changed, &q->lock);
+    pthread_mutex_unlock(&q->lock);
+}
+
 int block_queue_error(struct block_queue *q, struct err *e)
 {
     pthread_mutex_lock(&q->lock);

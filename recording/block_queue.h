@@ -38,6 +38,9 @@ void block_queue_resume(struct block_queue *q, const uint8_t header[BLOCK_HEADER
 int block_queue_put(struct block_queue *q, enum block_type type, unsigned stream, unsigned items,
                     struct bytes *raw);
 
+/* Wait until at least half of the queue is free, or writing has failed. */
+void block_queue_wait_for_room(struct block_queue *q);
+
 /* 0 while all is well, -1 and *e once a write has failed. */
 int block_queue_error(struct block_queue *q, struct err *e);
 

@@ -17,7 +17,7 @@
  */
 struct chunk_store;
 
-/* The store alone puts chunks into w, which must outlive it. */
+/* The store alone puts chunks into w, which must outlive it. Threads may add at the same time. */
 struct chunk_store *chunks_create(struct recording_writer *w, struct err *e);
 void chunks_destroy(struct chunk_store *s);
 

@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "recording/cpu_state.h"
+#include "recording/format.h"
 
 const char *const reg_names[REG_COUNT] = {
     "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rsp", "rbp", "r8",
@@ -116,6 +117,7 @@ bool sync_decode(struct cursor *in, struct sync_point *last, struct sync_point *
 
 /* One byte says which counts there are: bit 0 that of branches, the others enum landmark_entry. */
 #define LANDMARK_ENTRY_SHIFT 1
+#define LANDMARK_OLD_WORDS   256
 /* What there is of the pages written before. */
 enum { PAGES_UNKNOWN, PAGES_LISTED, PAGES_CHECKED };
 
@@ -198,15 +200,13 @@ static void pages_decode(struct cursor *in, bool checked, struct landmark *l)
 static void landmark_encode(struct bytes *out, struct event_codec *codec, const struct landmark *l)
 {
     assert(l->code_len <= LANDMARK_CODE && l->probes <= LANDMARK_PROBES &&
-           l->words <= LANDMARK_WORDS && l->pages <= LANDMARK_PAGES);
+           l->pages <= LANDMARK_PAGES);
     bytes_put_u8(out, l->cpl);
     bytes_put_u8(out, l->code_len);
     bytes_put(out, l->code, l->code_len);
     bytes_put_varint(out, l->gpa);
     bytes_put_varint(out, l->cr3);
     bytes_put_u64(out, l->fpu);
-    bytes_put_u64(out, l->stack);
-    bytes_put_u64(out, l->pointed);
     regs_encode(out, codec->regs, l->regs);
     segment_encode(out, &l->cs);
     segment_encode(out, &l->ss);
@@ -215,11 +215,6 @@ static void landmark_encode(struct bytes *out, struct event_codec *codec, const 
         bytes_put_svarint(out, (int64_t)(l->probe[i].va - l->regs[REGISTER_RSP]));
         bytes_put_varint(out, l->probe[i].value);
     }
-    bytes_put_varint(out, l->words);
-    for (unsigned i = 0; i < l->words; i++)
-        bytes_put_varint(out, l->word[i] - (i ? l->word[i - 1] : 0));
-    if (l->words)
-        bytes_put_u64(out, l->words_digest);
     bytes_put_u8(out, !l->exact ? PAGES_UNKNOWN : l->page_checks ? PAGES_CHECKED : PAGES_LISTED);
     if (l->exact)
         pages_encode(out, l);
@@ -240,8 +235,26 @@ static bool segments_are_users(const struct kvm_segment *cs, const struct kvm_se
            ss->present && ss->s && !(ss->type & 8) && !ss->unusable && ss->dpl == 3;
 }
 
-static void landmark_decode(struct cursor *in, struct event_codec *codec, struct landmark *l)
+/* What landmarks had before they listed all pages: a digest of words that the code around them
+ * uses.
+ */
+static void skip_words(struct cursor *in)
 {
+    const uint64_t words = cursor_varint(in);
+
+    if (words > LANDMARK_OLD_WORDS)
+        in->bad = true;
+    for (uint64_t i = 0; i < words && !in->bad; i++)
+        cursor_varint(in);
+    if (words)
+        cursor_u64(in);
+}
+
+static void landmark_decode(struct cursor *in, struct event_codec *codec, uint32_t version,
+                            struct landmark *l)
+{
+    const bool old = version < RECORDING_PAGES_ALONE;
+
     memset(l, 0, sizeof *l);
     l->cpl = cursor_u8(in);
     l->code_len = cursor_u8(in);
@@ -252,8 +265,10 @@ static void landmark_decode(struct cursor *in, struct event_codec *codec, struct
     l->gpa = cursor_varint(in);
     l->cr3 = cursor_varint(in);
     l->fpu = cursor_u64(in);
-    l->stack = cursor_u64(in);
-    l->pointed = cursor_u64(in);
+    if (old) { /* digests of the stack, and of what it points to */
+        cursor_u64(in);
+        cursor_u64(in);
+    }
     regs_decode(in, codec->regs, l->regs);
     segment_decode(in, &l->cs);
     segment_decode(in, &l->ss);
@@ -266,15 +281,8 @@ static void landmark_decode(struct cursor *in, struct event_codec *codec, struct
         l->probe[i].va = l->regs[REGISTER_RSP] + (uint64_t)cursor_svarint(in);
         l->probe[i].value = cursor_varint(in);
     }
-    const uint64_t words = cursor_varint(in);
-    if (words > LANDMARK_WORDS)
-        in->bad = true;
-    else
-        l->words = (unsigned)words;
-    for (unsigned i = 0; i < l->words && !in->bad; i++)
-        l->word[i] = (i ? l->word[i - 1] : 0) + cursor_varint(in);
-    if (l->words)
-        l->words_digest = cursor_u64(in);
+    if (old)
+        skip_words(in);
     const uint8_t pages = cursor_u8(in);
     if (pages > PAGES_CHECKED)
         in->bad = true;
@@ -421,7 +429,8 @@ void event_encode(struct bytes *out, struct event_codec *codec, const struct eve
     }
 }
 
-bool event_decode(struct cursor *in, struct event_codec *codec, struct event *event)
+bool event_decode(struct cursor *in, struct event_codec *codec, uint32_t version,
+                  struct event *event)
 {
     memset(event, 0, sizeof *event);
     codec->ordinal += cursor_varint(in);
@@ -463,7 +472,7 @@ bool event_decode(struct cursor *in, struct event_codec *codec, struct event *ev
         event->hook.iretq = cursor_u64(in);
         break;
     case EVENT_FORCED:
-        landmark_decode(in, codec, &event->landmark);
+        landmark_decode(in, codec, version, &event->landmark);
         break;
     case EVENT_DIGEST:
         digest_decode(in, &event->digest);

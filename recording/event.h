@@ -74,8 +74,7 @@ bool sync_decode(struct cursor *in, struct sync_point *last, struct sync_point *
 /* ---- forced points ---- */
 #define LANDMARK_CODE   16
 #define LANDMARK_PROBES 14
-#define LANDMARK_WORDS  256
-#define LANDMARK_PAGES  16384 /* 64 MiB */
+#define LANDMARK_PAGES  262144 /* 1 GiB */
 
 /* A 64-bit word of guest memory that the code ahead of the forced point works on. */
 struct memory_probe {
@@ -88,17 +87,11 @@ struct landmark {
     uint8_t code_len;            /* bytes of the instruction at the site */
     uint8_t code[LANDMARK_CODE]; /* they must be in memory when replay sets its breakpoint */
     uint64_t gpa;                /* of the site */
-    uint64_t cr3, fpu, stack;    /* page table root; digests of x87 and SSE state, of the stack */
-    uint64_t pointed;            /* digest of what registers and the stack's words point to */
+    uint64_t cr3, fpu;           /* page table root; digest of x87 and SSE state */
     uint64_t regs[REG_COUNT];
     struct kvm_segment cs, ss;
     unsigned probes;
     struct memory_probe probe[LANDMARK_PROBES];
-    /* All words that a pass of the loop around it reads or writes, in ascending order, and a digest
-     * of what is in them. 0 words: there is no such loop. */
-    unsigned words;
-    uint64_t word[LANDMARK_WORDS];
-    uint64_t words_digest;
     /* All pages that may have been written since the sync point before, in ascending order and
      * counted in guest_memory.host, and a digest of what is in them: where these and the registers
      * are equal, so is the whole machine. Not exact, and no pages: they are not known, or too many.
@@ -138,8 +131,7 @@ void landmark_mark_pages(const struct landmark *l, const struct guest_memory *m,
 enum fingerprint_part {
     FINGERPRINT_EQUAL,
     FINGERPRINT_REGISTERS,
-    FINGERPRINT_MEMORY, /* probes and words */
-    FINGERPRINT_STACK,
+    FINGERPRINT_MEMORY, /* probes */
     FINGERPRINT_FPU,
     FINGERPRINT_PAGES,
     FINGERPRINT_PARTS,
@@ -252,7 +244,9 @@ struct event_codec {
 };
 
 void event_encode(struct bytes *out, struct event_codec *codec, const struct event *event);
-bool event_decode(struct cursor *in, struct event_codec *codec, struct event *event);
-#define EVENT_MAX_BYTES 65536
+/* version: of the recording's format. */
+bool event_decode(struct cursor *in, struct event_codec *codec, uint32_t version,
+                  struct event *event);
+#define EVENT_MAX_BYTES (1u << 20)
 
 #endif

@@ -104,7 +104,7 @@
  *               The block before INDEX is an EPOCH.
  */
 #define RECORDING_MAGIC   "DITTOREC"
-#define RECORDING_VERSION 22u
+#define RECORDING_VERSION 23u
 #define RECORDING_OLDEST  12u
 /* The first with what a reader can do nothing about (18 above), and those that a reader has to
  * tell from the ones before them. */
@@ -113,6 +113,8 @@
 #define RECORDING_MXCSR            20u
 #define RECORDING_COMPLETES_FIRST  21u
 #define RECORDING_ZSTD             22u
+#define RECORDING_XXH64            23u /* page digests (mmu/digest.h) */
+#define RECORDING_PAGES_ALONE      23u /* and no other digests of memory in landmarks */
 
 #define FILE_HEADER_BYTES  32u
 #define BLOCK_HEADER_BYTES 24u

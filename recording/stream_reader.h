@@ -18,7 +18,7 @@
  */
 struct stream_reader;
 
-#define STREAM_MAX_PEEK (64u << 10)
+#define STREAM_MAX_PEEK (1u << 20)
 
 /* Begin at the start of the stream (below STREAM_COUNT), which may be empty. r must outlive it. */
 struct stream_reader *stream_open(const struct recording *r, unsigned stream, struct err *e);

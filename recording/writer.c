@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -26,6 +27,7 @@ struct recording_writer {
     struct block_queue *queue;
     bool meta_put;
 
+    pthread_mutex_t lock;               /* for what follows but reopened_size */
     struct bytes pending[STREAM_COUNT]; /* less than STREAM_FILL each */
     uint64_t totals[STREAM_COUNT];      /* raw bytes put, pending ones included */
     struct bytes chunk_data, chunk_lengths;
@@ -94,6 +96,7 @@ static void release(struct recording_writer *w)
     bytes_free(&w->chunk_lengths);
     if (w->fd >= 0)
         close(w->fd);
+    pthread_mutex_destroy(&w->lock);
     free(w->path);
     free(w);
 }
@@ -104,8 +107,10 @@ static struct recording_writer *new_writer(const char *path, struct err *e)
 
     if (w)
         w->path = strdup(path);
-    if (w && w->path)
+    if (w && w->path) {
+        pthread_mutex_init(&w->lock, NULL);
         return w;
+    }
     free(w);
     err_set(e, STATUS_ERROR, "out of memory");
     return NULL;
@@ -252,7 +257,10 @@ int writer_error(struct recording_writer *w, struct err *e)
 {
     if (block_queue_error(w->queue, e))
         return -1;
-    if (w->chunks_full)
+    pthread_mutex_lock(&w->lock);
+    const bool full = w->chunks_full;
+    pthread_mutex_unlock(&w->lock);
+    if (full)
         return err_set(e, STATUS_ERROR,
                        "cannot add to %s: it holds as many different pages as its format allows",
                        w->path);
@@ -285,20 +293,23 @@ static int seal_stream(struct recording_writer *w, unsigned stream)
 int writer_put(struct recording_writer *w, unsigned stream, const void *data, size_t len)
 {
     const uint8_t *at = data;
+    int rc = 0;
 
     assert(w->meta_put && stream < STREAM_COUNT);
+    pthread_mutex_lock(&w->lock);
     struct bytes *b = &w->pending[stream];
     w->totals[stream] += len;
     w->since_epoch += len;
-    while (len) {
+    while (len && rc == 0) {
         size_t n = STREAM_FILL - b->len < len ? STREAM_FILL - b->len : len;
         bytes_put(b, at, n);
         at += n;
         len -= n;
-        if (b->len == STREAM_FILL && seal_stream(w, stream))
-            return -1;
+        if (b->len == STREAM_FILL)
+            rc = seal_stream(w, stream);
     }
-    return 0;
+    pthread_mutex_unlock(&w->lock);
+    return rc;
 }
 
 static int seal_chunks(struct recording_writer *w)
@@ -313,9 +324,8 @@ static int seal_chunks(struct recording_writer *w)
     return block_queue_put(w->queue, BLOCK_CHUNKS, 0, items, &w->chunk_data);
 }
 
-uint64_t writer_put_chunk(struct recording_writer *w, const void *data, size_t len)
+static uint64_t put_chunk(struct recording_writer *w, const void *data, size_t len)
 {
-    assert(w->meta_put && len >= 1 && len <= CHUNK_MAX_BYTES);
     if (w->chunks == CHUNK_MAX_ID) {
         w->chunks_full = true;
         return 0;
@@ -330,14 +340,25 @@ uint64_t writer_put_chunk(struct recording_writer *w, const void *data, size_t l
     return id;
 }
 
-int writer_epoch(struct recording_writer *w, struct err *e)
+uint64_t writer_put_chunk(struct recording_writer *w, const void *data, size_t len)
+{
+    assert(w->meta_put && len >= 1 && len <= CHUNK_MAX_BYTES);
+    pthread_mutex_lock(&w->lock);
+    const uint64_t id = put_chunk(w, data, len);
+    pthread_mutex_unlock(&w->lock);
+    return id;
+}
+
+void writer_wait_for_room(struct recording_writer *w)
+{
+    block_queue_wait_for_room(w->queue);
+}
+
+static void put_epoch(struct recording_writer *w)
 {
     struct bytes raw = {0};
     unsigned streams = 0;
 
-    assert(w->meta_put);
-    if (!w->since_epoch && w->epochs)
-        return writer_error(w, e);
     /* Chunks first: what a stream refers to then stands before it in the file. */
     seal_chunks(w);
     for (unsigned i = 0; i < STREAM_COUNT; i++) {
@@ -352,12 +373,24 @@ int writer_epoch(struct recording_writer *w, struct err *e)
         bytes_put_varint(&raw, w->totals[i]);
     block_queue_put(w->queue, BLOCK_EPOCH, 0, 0, &raw);
     w->since_epoch = 0;
+}
+
+int writer_epoch(struct recording_writer *w, struct err *e)
+{
+    assert(w->meta_put);
+    pthread_mutex_lock(&w->lock);
+    if (w->since_epoch || !w->epochs)
+        put_epoch(w);
+    pthread_mutex_unlock(&w->lock);
     return writer_error(w, e);
 }
 
-uint64_t writer_pending(const struct recording_writer *w)
+uint64_t writer_pending(struct recording_writer *w)
 {
-    return w->since_epoch;
+    pthread_mutex_lock(&w->lock);
+    const uint64_t pending = w->since_epoch;
+    pthread_mutex_unlock(&w->lock);
+    return pending;
 }
 
 uint64_t writer_file_size(struct recording_writer *w)

@@ -12,8 +12,8 @@
  * Writes a recording file (recording/format.h).
  *
  * Order of calls: writer_create, writer_meta once, then any number of writer_put, writer_put_chunk
- * and writer_epoch, then writer_finish or writer_abort, which free the writer. Calls must not
- * overlap: threads that share a writer hold a lock of their own around them.
+ * and writer_epoch, then writer_finish or writer_abort, which free the writer. Threads may share a
+ * writer: those between writer_meta and the end.
  *
  * Bytes become part of the recording at the next writer_epoch, all streams together; what follows
  * the last epoch is lost when the recorder is killed. Compressing and writing happen on a thread of
@@ -55,6 +55,9 @@ int writer_put(struct recording_writer *w, unsigned stream, const void *data, si
  */
 uint64_t writer_put_chunk(struct recording_writer *w, const void *data, size_t len);
 
+/* Wait until half of what can be queued is free, so that what others put next need not wait. */
+void writer_wait_for_room(struct recording_writer *w);
+
 /* End all streams here. Does nothing when nothing was put since the last epoch. */
 int writer_epoch(struct recording_writer *w, struct err *e);
 
@@ -62,7 +65,7 @@ int writer_epoch(struct recording_writer *w, struct err *e);
 int writer_error(struct recording_writer *w, struct err *e);
 
 /* Bytes that were put since the last epoch, before compression. */
-uint64_t writer_pending(const struct recording_writer *w);
+uint64_t writer_pending(struct recording_writer *w);
 
 /* Bytes in the file by now. */
 uint64_t writer_file_size(struct recording_writer *w);

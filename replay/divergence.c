@@ -191,7 +191,6 @@ static void show_passes(const struct player *p, const struct divergence *d, FILE
     static const char *const parts[FINGERPRINT_PARTS] = {
         [FINGERPRINT_REGISTERS] = "registers",
         [FINGERPRINT_MEMORY] = "memory",
-        [FINGERPRINT_STACK] = "stack",
         [FINGERPRINT_FPU] = "x87 and SSE state",
         [FINGERPRINT_PAGES] = "pages written before",
     };

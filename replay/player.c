@@ -66,7 +66,8 @@ int player_fetch(struct player *p, struct err *e)
         return 0;
     struct cursor c = cursor_of(data, got);
     p->codec_before = p->codec;
-    if (!event_decode(&c, &p->codec, &p->next) || p->next.ordinal < p->ordinal)
+    if (!event_decode(&c, &p->codec, recording_version(p->recording), &p->next) ||
+        p->next.ordinal < p->ordinal)
         return player_bad(p, e, "an event makes no sense");
     p->has_next = true;
     p->next_bytes = got - cursor_left(&c);

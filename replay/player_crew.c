@@ -24,7 +24,7 @@ static int fetch_ahead(struct player *p, struct player_cpu *cpu, struct err *e)
     if (!got)
         return 0;
     struct cursor c = cursor_of(data, got);
-    if (!event_decode(&c, &cpu->ahead_codec, &cpu->next_ahead) ||
+    if (!event_decode(&c, &cpu->ahead_codec, recording_version(p->recording), &cpu->next_ahead) ||
         (cpu->next_ahead.kind != EVENT_FORCED && cpu->next_ahead.kind != EVENT_REST) ||
         cpu->next_ahead.ordinal < cpu->syncs)
         return player_bad(p, e, "a forced point of a vCPU makes no sense");
@@ -322,7 +322,7 @@ static int event_at(struct player *p, struct stream_reader *in, struct event_cod
     struct cursor c = cursor_of(data, got);
     if (!got)
         return 0;
-    if (!event_decode(&c, &after, event))
+    if (!event_decode(&c, &after, recording_version(p->recording), event))
         return player_bad(p, e, "an event makes no sense");
     if (event->ordinal > ordinal)
         return 0;

@@ -187,6 +187,7 @@ static int open_machine(struct player *p, const struct clock_ops *clock, struct 
         return -1;
     if (vm_create(&p->vm, memory, e) < 0)
         return -1;
+    p->vm.memory.digest_by_xxh3 = recording_version(p->recording) < RECORDING_XXH64;
     if (p->parallel && views_create(&p->views, &p->vm, p->cpu_count, true, e) < 0)
         return -1;
     if (open_cpus(p, clock, counted, e) < 0 || load_image(p, e) < 0 || load_state(p, e) < 0)

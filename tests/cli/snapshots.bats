@@ -123,7 +123,7 @@ from_snapshot() {
 
 @test "a recorder takes snapshots on its way: they are what a replay comes to" {
     ditto_to 120 run.out run.err run --json --memory 32M -o c.ditto --checkpoint-every 1 --digest-every 1 \
-        --kernel "$BUILD/guests/count-user.elf" --append ticks=60
+        --kernel "$BUILD/guests/count-user.elf" --append ticks=200
     count=$(json_field snapshots run.err)
     digest=$(json_field digest run.err)
     [ "$count" -ge 1 ]

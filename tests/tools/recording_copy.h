@@ -12,8 +12,8 @@
 #include "recording/streams.h"
 #include "recording/writer.h"
 
-/* A recording taken apart, to be changed and put together again as a sound file of the newest
- * format. Errors end the program. */
+/* A recording taken apart, to be changed and put together again as a sound file that says it is of
+ * the same format. Errors end the program. */
 struct recording_copy {
     struct recording *from;
     struct bytes meta; /* its text */
@@ -65,6 +65,20 @@ static inline void copy_close(struct recording_copy *copy)
         bytes_free(&copy->stream[i]);
 }
 
+/* The streams are as they were, so a reader has to read them as it did. (It sees by itself how
+ * blocks are packed.) */
+static inline void copy_keep_version(const struct recording_copy *copy, const char *path)
+{
+    uint8_t header[FILE_HEADER_BYTES];
+    FILE *f = fopen(path, "r+b");
+
+    file_header_encode(header, recording_version(copy->from));
+    if (!f || fwrite(header, 1, sizeof header, f) != sizeof header || fclose(f) != 0) {
+        perror(path);
+        exit(1);
+    }
+}
+
 /* `page`: PAGE_BYTES of one more chunk behind the recording's, or NULL. */
 static inline void copy_write(const struct recording_copy *copy, const char *path, const void *page)
 {
@@ -90,6 +104,7 @@ static inline void copy_write(const struct recording_copy *copy, const char *pat
     if (writer_epoch(w, &e) < 0 ||
         writer_finish(w, end ? end->reason_code : 0, end ? end->reason : "", &e) < 0)
         copy_die(&e);
+    copy_keep_version(copy, path);
     chunk_source_close(chunks);
 }
 

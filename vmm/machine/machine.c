@@ -353,7 +353,7 @@ void machine_doubt(struct machine *m, const char *format, ...)
 
 void machine_forced(struct machine *m, const struct landmark *l)
 {
-    if (l->exact || l->counted || l->entry == ENTRY_HERE || m->forced_inexactly)
+    if (!m->recorder || l->exact || l->counted || l->entry == ENTRY_HERE || m->forced_inexactly)
         return;
     m->forced_inexactly = true;
     machine_doubt(m, "so much memory was written before a forced point that not all of it can be "

@@ -130,7 +130,6 @@ struct machine {
     uint64_t loop_look_ns;   /* when to look again whether the CPU is in a loop */
     uint64_t digest_at_ns;   /* when the next digest is due */
     uint64_t snapshot_at_ns; /* when the next snapshot is */
-    uint64_t store_at_ns;    /* when more of the last one is stored */
     uint64_t armed_ns;       /* what the timer is set to; 0: off */
     uint64_t output_ns; /* when console output that is held back must be shown; 0: there is none */
     timer_t timer;

@@ -24,10 +24,6 @@
 
 /* Output of the guest is shown at the latest after this. */
 #define OUTPUT_NS 20000000ull
-/* What is stored of a snapshot at one sync point, in pages; and after how many times as long as
- * that took there is more of it. */
-#define STORE_PAGES 16
-#define STORE_SHARE 4
 /* Until the #GP hook is in place, look for it at every so many sync points. */
 #define HOOK_CHECK_SYNCS 8
 
@@ -384,18 +380,6 @@ static int take_snapshot(struct machine *m, uint64_t now, struct err *e)
     return 0;
 }
 
-/* Some of the last snapshot's pages, so that the guest still has most of the time. */
-static void store_snapshot(struct machine *m)
-{
-    const uint64_t now = host_elapsed(m);
-
-    if (now < m->store_at_ns || !recorder_store_snapshot(m->recorder, STORE_PAGES))
-        return;
-    const uint64_t took = host_elapsed(m) - now;
-    m->store_at_ns = now + STORE_SHARE * took;
-    note_pause(m, took);
-}
-
 /* Whose turn it is from here on; sleeps when nobody can run. */
 static int take_turns(struct machine *m, struct err *e)
 {
@@ -422,8 +406,6 @@ static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
     }
     m->left_ns = now;
     written_forget(&m->vm, now);
-    if (m->recorder && m->config.snapshot_ns)
-        store_snapshot(m);
     if (m->recorder && m->config.digest_ns && now >= m->digest_at_ns) {
         m->digest_at_ns = now + m->config.digest_ns;
         if (recorder_digest(m->recorder, &m->vm, e) < 0)

@@ -151,7 +151,7 @@ struct clock_ops {
 struct clock {
     const struct clock_ops *ops;
     struct vcpu *vcpu;
-    unsigned patience;          /* how many seconds a landing may take, at least 1 */
+    unsigned patience; /* how many seconds a landing may take, at least 1 */
     /* Told every second for how many a landing has lasted; NULL: nobody is. */
     void (*lasts)(void *opaque, unsigned seconds);
     void *lasts_opaque;

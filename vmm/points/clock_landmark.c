@@ -60,8 +60,7 @@ static enum clock_choice stop_at(struct clock *c, const struct clock_host *host,
         if (host->entries)
             entries_note(c->vcpu, host->entries, landmark);
         fingerprint_probe_stack(&c->vcpu->vm->memory, landmark);
-        if (!landmark->exact)
-            fingerprint_compare_written(c->vcpu, landmark);
+        fingerprint_compare_written(c->vcpu, landmark);
         written_forced(c->vcpu->vm, landmark);
     }
     return choice;
@@ -97,7 +96,6 @@ static enum clock_choice choose_in_loop(struct clock *c, const struct clock_host
         return CLOCK_LATER;
     probe_changed(c, pointed, landmark);
     fingerprint_probe_also(&c->vcpu->vm->memory, landmark, pass.changed_va, pass.changed);
-    fingerprint_compare_also(&c->vcpu->vm->memory, landmark, pass.word, pass.words);
     return CLOCK_CHOSEN;
 }
 
@@ -113,9 +111,7 @@ enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *ho
 /*
  * A place in code that works, where CPUs run at the same time. Others wait for this one, and to
  * step through a pass of its loop takes as long as thousands of them. What it changes while it runs
- * on for a moment tells passes apart as well, if it changes anything. CLOCK_LATER: it does not, or
- * so many pages are written that the landmark cannot hold them all and wants to know more of the
- * loop.
+ * on for a moment tells passes apart as well. CLOCK_LATER: it changes nothing.
  */
 static enum clock_choice choose_watching(struct clock *c, const struct clock_host *host,
                                          struct landmark *landmark, struct vcpu_exit *exit,
@@ -128,10 +124,7 @@ static enum clock_choice choose_watching(struct clock *c, const struct clock_hos
         choice = place_near(c, host, landmark, exit, e);
     if (choice != CLOCK_CHOSEN)
         return choice;
-    if (!probe_changed(c, &pointed, landmark))
-        return CLOCK_LATER;
-    fingerprint_compare_written(c->vcpu, landmark);
-    return landmark->exact || !written_is_wanted(c->vcpu->vm) ? CLOCK_CHOSEN : CLOCK_LATER;
+    return probe_changed(c, &pointed, landmark) ? CLOCK_CHOSEN : CLOCK_LATER;
 }
 
 /* Where other CPUs run the same code. */
@@ -150,8 +143,7 @@ static enum clock_choice choose_concurrently(struct clock *c, const struct clock
 }
 
 /* Kernel code that works, and is in no small loop that could wait: what it changed while it was
- * watched tells passes of the place apart inside the guest. Where the landmark cannot hold all
- * pages written, it wants to know more of the loop. */
+ * watched tells passes of the place apart inside the guest. */
 static enum clock_choice choose_in_work(struct clock *c, const struct clock_host *host,
                                         const struct pointed_words *pointed,
                                         struct landmark *landmark, struct vcpu_exit *exit,
@@ -159,12 +151,8 @@ static enum clock_choice choose_in_work(struct clock *c, const struct clock_host
 {
     const enum clock_choice choice = place_near(c, host, landmark, exit, e);
 
-    if (choice != CLOCK_CHOSEN)
-        return choice;
-    fingerprint_compare_written(c->vcpu, landmark);
-    if (!landmark->exact)
-        return choose_in_loop(c, host, false, pointed, landmark, exit, e);
-    probe_changed(c, pointed, landmark);
+    if (choice == CLOCK_CHOSEN)
+        probe_changed(c, pointed, landmark);
     return choice;
 }
 

@@ -2,8 +2,6 @@
 
 #include <assert.h>
 #include <string.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include "mmu/digest.h"
 #include "mmu/insn.h"
@@ -14,23 +12,12 @@
 #include "vmm/points/written.h"
 #include "vmm/points/written_pages.h"
 
-#define STACK_BELOW 128 /* the red zone of the System V ABI */
 #define STACK_ABOVE 384
 #define LINE_BYTES  64u /* of what a pointer points to */
 #define POINTERS    (REG_COUNT + STACK_ABOVE / 8)
 #define LOOK_AHEAD  24
 /* For these there is room at least; code saves six registers at most. */
 #define STACK_PROBES 6u
-
-static uint64_t stack_digest(const struct guest_memory *m, uint64_t cr3, unsigned cpl, uint64_t rsp)
-{
-    uint8_t window[STACK_BELOW + STACK_ABOVE];
-    /* Kernel code has no red zone: what lies below RSP there is dead. */
-    uint64_t from = cpl == 3 ? rsp - STACK_BELOW : rsp;
-    size_t n = walk_read(m, cr3, from, window, rsp + STACK_ABOVE - from);
-
-    return XXH3_64bits(window, n);
-}
 
 /* The line that value points to, if it is a pointer to memory that this level may use. */
 static const uint8_t *line_at(const struct guest_memory *m, uint64_t cr3, unsigned cpl,
@@ -54,29 +41,6 @@ static unsigned collect_pointers(const struct guest_memory *m, uint64_t cr3,
         if (reg != REGISTER_RSP)
             out[count++] = value[reg];
     return count + (unsigned)(walk_read(m, cr3, regs->rsp, out + count, STACK_ABOVE) / 8);
-}
-
-static const uint8_t *page_of(const struct guest_memory *m, const uint8_t *line)
-{
-    return line - (size_t)(line - m->host) % PAGE_BYTES;
-}
-
-static uint64_t pointed_digest(const struct guest_memory *m, uint64_t cr3, unsigned cpl,
-                               const struct kvm_regs *regs)
-{
-    uint64_t pointer[POINTERS], words[LINE_BYTES / 8], digest = 0;
-    const unsigned count = collect_pointers(m, cr3, regs, pointer);
-
-    for (unsigned i = 0; i < count; i++) {
-        const uint8_t *line = line_at(m, cr3, cpl, pointer[i]);
-        if (!line)
-            continue;
-        memcpy(words, line, sizeof words);
-        if (cpl == 0 && page_looks_like_table(page_of(m, line)))
-            page_table_mask(words, LINE_BYTES / 8);
-        digest = XXH3_64bits_withSeed(words, sizeof words, digest);
-    }
-    return digest;
 }
 
 void fingerprint_look(struct vcpu *vcpu, struct pointed_words *out)
@@ -223,8 +187,6 @@ void fingerprint_take(struct vcpu *vcpu, const struct kvm_regs *regs, const stru
     out->cs = sregs->cs;
     out->ss = sregs->ss;
     out->fpu = vcpu_fpu_digest(vcpu);
-    out->stack = stack_digest(m, out->cr3, out->cpl, regs->rsp);
-    out->pointed = pointed_digest(m, out->cr3, out->cpl, regs);
     take_probes(m, regs, sregs, out);
 }
 
@@ -271,26 +233,6 @@ void fingerprint_probe_stack(const struct guest_memory *m, struct landmark *l)
         for (size_t i = 0; i < count && l->probes < LANDMARK_PROBES; i++)
             if ((line_at(m, l->cr3, l->cpl, word[i]) != NULL) == pointers)
                 add_probe(m, l, l->regs[REGISTER_RSP] + i * sizeof word[0]);
-}
-
-/* Words that are not mapped (any more) count, too. */
-static uint64_t words_digest(const struct guest_memory *m, const struct landmark *l)
-{
-    uint64_t values[LANDMARK_WORDS] = {0};
-
-    for (unsigned i = 0; i < l->words; i++)
-        if (walk_read(m, l->cr3, l->word[i], &values[i], sizeof values[i]) != sizeof values[i])
-            values[i] = ~l->word[i];
-    return XXH3_64bits(values, l->words * sizeof values[0]);
-}
-
-void fingerprint_compare_also(const struct guest_memory *m, struct landmark *l, const uint64_t *va,
-                              unsigned count)
-{
-    assert(count <= LANDMARK_WORDS);
-    l->words = count;
-    memcpy(l->word, va, count * sizeof *va);
-    l->words_digest = count ? words_digest(m, l) : 0;
 }
 
 uint64_t fingerprint_frame(struct vcpu *vcpu, const struct landmark *l)
@@ -357,12 +299,6 @@ enum fingerprint_part fingerprint_compare(struct vcpu *vcpu, const struct kvm_re
         if (walk_read(m, l->cr3, l->probe[i].va, &value, 8) != 8 || value != l->probe[i].value)
             return FINGERPRINT_MEMORY;
     }
-    if (l->words && words_digest(m, l) != l->words_digest)
-        return FINGERPRINT_MEMORY;
-    if (stack_digest(m, l->cr3, l->cpl, regs->rsp) != l->stack)
-        return FINGERPRINT_STACK;
-    if (pointed_digest(m, l->cr3, l->cpl, regs) != l->pointed)
-        return FINGERPRINT_MEMORY;
     if (vcpu_fpu_digest(vcpu) != l->fpu)
         return FINGERPRINT_FPU;
     return !l->exact || written_pages_equal(vcpu->vm, fingerprint_frame(vcpu, l), l, hint)

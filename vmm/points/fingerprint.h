@@ -31,10 +31,6 @@ void fingerprint_probe_also(const struct guest_memory *m, struct landmark *l, co
  * while the function's own registers take the same values in each call. */
 void fingerprint_probe_stack(const struct guest_memory *m, struct landmark *l);
 
-/* ... and be told apart by all of these, in ascending order; at most LANDMARK_WORDS. */
-void fingerprint_compare_also(const struct guest_memory *m, struct landmark *l, const uint64_t *va,
-                              unsigned count);
-
 /* ... and by all pages that may have been written since the last sync point, if these are known. */
 void fingerprint_compare_written(struct vcpu *vcpu, struct landmark *l);
 

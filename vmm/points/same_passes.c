@@ -24,11 +24,14 @@
 /* All gates that there can be. */
 #define IDT_BYTES (256 * GATE_BYTES)
 
+/* So many words of a pass are followed. */
+#define PASS_WORDS 256
+
 /* Words that a pass reads or writes, in ascending order, as they were before. */
 struct touched {
     unsigned count;
     bool incomplete; /* there were others, too */
-    struct memory_probe word[LANDMARK_WORDS];
+    struct memory_probe word[PASS_WORDS];
 };
 
 static void note_word(struct touched *t, const struct guest_memory *m, uint64_t cr3, uint64_t va)
@@ -40,7 +43,7 @@ static void note_word(struct touched *t, const struct guest_memory *m, uint64_t 
         at--;
     if (at && t->word[at - 1].va == va)
         return;
-    if (t->count == LANDMARK_WORDS ||
+    if (t->count == PASS_WORDS ||
         walk_read(m, cr3, va, &word.value, sizeof word.value) != sizeof word.value) {
         t->incomplete = true;
         return;
@@ -92,10 +95,7 @@ static void describe(const struct touched *t, const struct guest_memory *m, uint
             if (out->changed < LANDMARK_PROBES)
                 out->changed_va[out->changed++] = t->word[i].va;
         }
-        if (!t->incomplete)
-            out->word[i] = t->word[i].va;
     }
-    out->words = t->incomplete ? 0 : t->count;
     out->waits = waits;
 }
 

@@ -14,11 +14,11 @@
 #define GROWTH    2u
 #define FEW_PAGES 32u
 /* How often that is considered at other sync points, where it has more than so many: what is
- * written while a CPU that is real looks away for longer may be more than a landmark lists. */
+ * written while a CPU that is real looks away for longer would make long lists. */
 #define FORGET_NS   1000000000ull
 #define MANY_PAGES  256u
 #define CROWD_NS    20000000ull
-#define CROWD_PAGES (LANDMARK_PAGES / 4u)
+#define CROWD_PAGES 4096u
 /* But no more often than after so many times what it takes, as of a large memory. */
 #define CROWD_SHARE 100u
 /* Pages of which a copy is kept for written_changed(): more, and none is. */
@@ -80,7 +80,9 @@ static void written_free(struct vm_part *part)
 int written_follow(struct vm *vm, struct err *e)
 {
     if (!vm->reads_writes)
-        return 0;
+        return err_set(e, STATUS_ERROR,
+                       "this host's KVM cannot list the pages that a guest has written "
+                       "(KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2, Linux 5.2): nothing can be recorded");
     struct written *w = calloc(1, sizeof *w);
     if (w) {
         w->bitmap = calloc(vm_bitmap_words(vm), sizeof *w->bitmap);
@@ -101,11 +103,6 @@ int written_follow(struct vm *vm, struct err *e)
     vm->written = w;
     vm_attach(vm, &w->part);
     return vm_log_writes(vm, true, e);
-}
-
-bool written_is_wanted(const struct vm *vm)
-{
-    return vm->written || !vm->reads_writes;
 }
 
 /* Begin the log anew, for nobody else loses what is in it. */

@@ -17,16 +17,12 @@
 struct written;
 
 /* Follow the guest's writes in a VM from now on; vm->written is that, until vm_destroy(). -1, with
- * the reason: KVM cannot. Where it cannot read its log without beginning it anew it is 0, and
- * vm->written stays NULL. */
+ * the reason: KVM cannot. */
 int written_follow(struct vm *vm, struct err *e);
-/* Whether landmarks need that: false where it could be had and nobody follows, nothing being
- * recorded. */
-bool written_is_wanted(const struct vm *vm);
 
 /* Those since the last sync point of the vCPU, which stands, as a landmark with this CR3 has them:
- * good until the next one. False, and none, where there are more than LANDMARK_PAGES, or
- * vm->written is NULL. */
+ * good until the next one. False, and none, where there are more than LANDMARK_PAGES, or nobody
+ * follows. */
 bool written_list(struct vm *vm, struct landmark *l);
 /* Room for the page_checks of that landmark, good as long. vm->written is not NULL. */
 uint8_t *written_checks(struct vm *vm);

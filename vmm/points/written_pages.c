@@ -28,7 +28,7 @@ bool written_page_is(const struct vm *vm, const uint64_t *frame, unsigned frames
 {
     const uint64_t gpa = guest_memory_gpa(&vm->memory, page * PAGE_BYTES);
     const uint8_t *now = vm->memory.host + page * PAGE_BYTES;
-    uint8_t room[2][PAGE_BYTES];
+    _Alignas(uint64_t) uint8_t room[2][PAGE_BYTES];
     uint64_t words[2][PAGE_BYTES / sizeof(uint64_t)];
 
     now = without_ours(vm, frame, frames, gpa, now, room[0]);
@@ -46,13 +46,13 @@ static bool digest_of(const struct vm *vm, uint64_t frame, const struct landmark
 {
     const uint64_t gpa = guest_memory_gpa(&vm->memory, (uint64_t)written->page * PAGE_BYTES);
     const uint8_t *at = guest_memory_at(&vm->memory, gpa, PAGE_BYTES);
-    uint8_t page[PAGE_BYTES];
+    _Alignas(uint64_t) uint8_t page[PAGE_BYTES];
 
     if (!at)
         return false;
     at = without_ours(vm, &frame, 1, gpa, at, page);
-    *digest =
-        written->is_table ? page_digest(at, written->page) : page_digest_of_data(at, written->page);
+    *digest = written->is_table ? page_digest(&vm->memory, at, written->page)
+                                : page_digest_of_data(&vm->memory, at, written->page);
     return true;
 }
 

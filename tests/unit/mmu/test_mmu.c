@@ -148,10 +148,23 @@ static void test_digest_is_of_contents_only(void **state)
 
 static void test_digest_depends_on_the_place(void **state)
 {
-    static uint8_t page[4096] = {1, 2, 3};
+    static const uint64_t page[512] = {1, 2, 3};
 
     (void)state;
-    assert_int_not_equal(page_digest(page, 1), page_digest(page, 2));
+    assert_int_not_equal(page_digest(&m, page, 1), page_digest(&m, page, 2));
+}
+
+/* Facts of recordings: these values are in files. */
+static void test_digests_are_what_files_have(void **state)
+{
+    const struct guest_memory now = {.digest_by_xxh3 = false}, old = {.digest_by_xxh3 = true};
+    static const uint64_t page[512] = {1, 2, 3}, zero[512];
+
+    (void)state;
+    assert_int_equal(page_digest(&now, page, 5), 0x08ea73e47f1de321);
+    assert_int_equal(page_digest(&old, page, 5), 0xeccd204e354123db);
+    assert_int_equal(page_digest(&now, zero, 5), 0);
+    assert_int_equal(page_digest(&old, zero, 5), 0);
 }
 
 static void test_accessed_and_dirty_bits_do_not_count(void **state)
@@ -169,11 +182,11 @@ static void test_accessed_and_dirty_bits_do_not_count(void **state)
 static void test_bits_of_data_count(void **state)
 {
     uint64_t data[512] = {0x123456789abcdef1, 0x41}; /* no page table: reserved bits are set */
-    uint64_t before = page_digest(data, 0);
+    uint64_t before = page_digest(&m, data, 0);
 
     (void)state;
     data[1] |= PTE_ACCESSED;
-    assert_int_not_equal(page_digest(data, 0), before);
+    assert_int_not_equal(page_digest(&m, data, 0), before);
 }
 
 static void test_find_user(void **state)
@@ -304,6 +317,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_finds_tables, make, drop),
         cmocka_unit_test_setup_teardown(test_leads_to, make, drop),
         cmocka_unit_test(test_digest_depends_on_the_place),
+        cmocka_unit_test(test_digests_are_what_files_have),
         cmocka_unit_test_setup_teardown(test_accessed_and_dirty_bits_do_not_count, make, drop),
         cmocka_unit_test(test_bits_of_data_count),
     };
