@@ -38,17 +38,20 @@ static unsigned drop_frame(struct vcpu *vcpu, const struct landmark *landmark, u
     return left;
 }
 
-/* Have the landmark hold what has changed since then; returns how many words that is. */
-static unsigned probe_changed(struct clock *c, const struct pointed_words *pointed,
-                              struct landmark *landmark)
+/* Have the landmark hold these words, which have changed. */
+static void hold(struct clock *c, struct landmark *landmark, uint64_t *va, unsigned count)
 {
-    struct vm *vm = c->vcpu->vm;
-    uint64_t changed[WRITTEN_CHANGED + LANDMARK_PROBES];
-    unsigned count = written_changed(vm, landmark->cr3, landmark->cpl, changed);
+    count = drop_frame(c->vcpu, landmark, va, count);
+    fingerprint_probe_also(&c->vcpu->vm->memory, landmark, va, count);
+}
 
-    count += fingerprint_changed(c->vcpu, pointed, changed + count);
-    count = drop_frame(c->vcpu, landmark, changed, count);
-    fingerprint_probe_also(&vm->memory, landmark, changed, count);
+/* ... those that have changed while it was looked; returns how many. */
+static unsigned hold_changed(struct clock *c, struct landmark *landmark)
+{
+    uint64_t changed[WRITTEN_CHANGED];
+    const unsigned count = written_changed(c->vcpu->vm, landmark->cr3, landmark->cpl, changed);
+
+    hold(c, landmark, changed, count);
     return count;
 }
 
@@ -69,15 +72,17 @@ static enum clock_choice stop_at(struct clock *c, const struct clock_host *host,
 /* A place near the vCPU's, and what tells its passes apart. A CPU that is to be stopped only if it
  * waits is not stopped where no next pass is seen; `surely`: nor where one changes anything. */
 static enum clock_choice choose_in_loop(struct clock *c, const struct clock_host *host, bool surely,
-                                        const struct pointed_words *pointed,
                                         struct landmark *landmark, struct vcpu_exit *exit,
                                         struct err *e)
 {
+    uint64_t watched[WRITTEN_CHANGED];
     struct loop_pass pass;
     enum clock_choice choice = place_near(c, host, landmark, exit, e);
 
     if (choice != CLOCK_CHOSEN)
         return choice;
+    /* The pass is looked at by itself. */
+    const unsigned count = written_changed(c->vcpu->vm, landmark->cr3, landmark->cpl, watched);
     const bool by_steps = host->concurrent || clock_patches_itself(c->vcpu, host->hook);
     /* Where CPUs run at the same time, one that works near a PAUSE loses all its pages if it is
      * taken to wait. */
@@ -86,16 +91,18 @@ static enum clock_choice choose_in_loop(struct clock *c, const struct clock_host
     choice = same_passes_look(c, host, landmark, by_steps, &pass, exit, e);
     if (choice == CLOCK_LATER && !surely && !if_waiting) { /* no loop, or a slow one */
         choice = place_near(c, host, landmark, exit, e);
-        if (choice == CLOCK_CHOSEN)
-            probe_changed(c, pointed, landmark);
+        if (choice == CLOCK_CHOSEN) {
+            hold_changed(c, landmark);
+            hold(c, landmark, watched, count);
+        }
         return choice;
     }
     if (choice != CLOCK_CHOSEN)
         return choice;
     if ((waits_surely && !pass.waits) || !place_here(c->vcpu, host, SITE_UNCOPIED, landmark))
         return CLOCK_LATER;
-    probe_changed(c, pointed, landmark);
-    fingerprint_probe_also(&c->vcpu->vm->memory, landmark, pass.changed_va, pass.changed);
+    hold(c, landmark, watched, count);
+    hold(c, landmark, pass.changed_va, pass.changed);
     return CLOCK_CHOSEN;
 }
 
@@ -103,9 +110,7 @@ enum clock_choice clock_choose_near(struct clock *c, const struct clock_host *ho
                                     struct landmark *landmark, struct vcpu_exit *exit,
                                     struct err *e)
 {
-    const struct pointed_words nothing = {.count = 0};
-
-    return stop_at(c, host, choose_in_loop(c, host, false, &nothing, landmark, exit, e), landmark);
+    return stop_at(c, host, choose_in_loop(c, host, false, landmark, exit, e), landmark);
 }
 
 /*
@@ -117,14 +122,13 @@ static enum clock_choice choose_watching(struct clock *c, const struct clock_hos
                                          struct landmark *landmark, struct vcpu_exit *exit,
                                          struct err *e)
 {
-    struct pointed_words pointed;
-    enum clock_choice choice = look_what_changes(c, host, &pointed, exit, e);
+    enum clock_choice choice = look_what_changes(c, host, exit, e);
 
     if (choice == CLOCK_CHOSEN)
         choice = place_near(c, host, landmark, exit, e);
     if (choice != CLOCK_CHOSEN)
         return choice;
-    return probe_changed(c, &pointed, landmark) ? CLOCK_CHOSEN : CLOCK_LATER;
+    return hold_changed(c, landmark) ? CLOCK_CHOSEN : CLOCK_LATER;
 }
 
 /* Where other CPUs run the same code. */
@@ -132,44 +136,40 @@ static enum clock_choice choose_concurrently(struct clock *c, const struct clock
                                              struct landmark *landmark, struct vcpu_exit *exit,
                                              struct err *e)
 {
-    const struct pointed_words nothing = {.count = 0};
-
     if (host->watches && host->reason != CLOCK_IF_WAITING && !look_near_pause(c->vcpu)) {
         const enum clock_choice choice = choose_watching(c, host, landmark, exit, e);
         if (choice != CLOCK_LATER)
             return choice;
     }
-    return choose_in_loop(c, host, false, &nothing, landmark, exit, e);
+    return choose_in_loop(c, host, false, landmark, exit, e);
 }
 
 /* Kernel code that works, and is in no small loop that could wait: what it changed while it was
  * watched tells passes of the place apart inside the guest. */
 static enum clock_choice choose_in_work(struct clock *c, const struct clock_host *host,
-                                        const struct pointed_words *pointed,
                                         struct landmark *landmark, struct vcpu_exit *exit,
                                         struct err *e)
 {
     const enum clock_choice choice = place_near(c, host, landmark, exit, e);
 
     if (choice == CLOCK_CHOSEN)
-        probe_changed(c, pointed, landmark);
+        hold_changed(c, landmark);
     return choice;
 }
 
 /* Kernel code that is stopped only if it waits: by a CPU whose turn it is, or before there is user
  * space, when it may call schedule() until another CPU is up. */
 static enum clock_choice choose_if_it_waits(struct clock *c, const struct clock_host *host,
-                                            const struct pointed_words *pointed,
                                             struct landmark *landmark, struct vcpu_exit *exit,
                                             struct err *e)
 {
     const enum clock_choice waits = look_whether_it_waits(c, host, exit, e);
 
     if (waits == CLOCK_CHOSEN)
-        return choose_in_loop(c, host, false, pointed, landmark, exit, e);
+        return choose_in_loop(c, host, false, landmark, exit, e);
     if (has_ended(waits) || host->reason == CLOCK_IF_WAITING || host->effort < CLOCK_WAITING_LOOP)
         return waits;
-    return choose_in_loop(c, host, true, pointed, landmark, exit, e);
+    return choose_in_loop(c, host, true, landmark, exit, e);
 }
 
 /* Kernel code in no small loop and near no PAUSE: it does not wait for anything. */
@@ -197,7 +197,6 @@ static enum clock_choice choose_place(struct clock *c, const struct clock_host *
     const bool if_waiting = host->reason == CLOCK_IF_WAITING;
     const bool patches = clock_patches_itself(vcpu, host->hook);
     const bool must_wait = host->effort < CLOCK_ANY_PLACE && (if_waiting || patches);
-    struct pointed_words pointed = {.count = 0};
 
     written_look_away(vcpu->vm);
     if (if_waiting && !look_near_pause(vcpu))
@@ -208,17 +207,17 @@ static enum clock_choice choose_place(struct clock *c, const struct clock_host *
      * lets nobody in for most of its time would never be stopped. */
     if (host->watches && !patches && host->effort < CLOCK_ANY_PLACE &&
         !(vcpu->regs->rflags & RFLAGS_TF)) {
-        const enum clock_choice choice = look_what_changes(c, host, &pointed, exit, e);
+        const enum clock_choice choice = look_what_changes(c, host, exit, e);
         if (has_ended(choice))
             return choice;
         if (if_waiting && !look_near_pause(vcpu))
             return CLOCK_LATER;
     }
     if (vcpu_cpl(vcpu) == 0 && must_wait)
-        return choose_if_it_waits(c, host, &pointed, landmark, exit, e);
+        return choose_if_it_waits(c, host, landmark, exit, e);
     if (!patches && kernel_works(vcpu))
-        return choose_in_work(c, host, &pointed, landmark, exit, e);
-    return choose_in_loop(c, host, false, &pointed, landmark, exit, e);
+        return choose_in_work(c, host, landmark, exit, e);
+    return choose_in_loop(c, host, false, landmark, exit, e);
 }
 
 static enum clock_choice choose(struct clock *c, const struct clock_host *host,

@@ -13,70 +13,9 @@
 #include "vmm/points/written_pages.h"
 
 #define STACK_ABOVE 384
-#define LINE_BYTES  64u /* of what a pointer points to */
-#define POINTERS    (REG_COUNT + STACK_ABOVE / 8)
 #define LOOK_AHEAD  24
 /* For these there is room at least; code saves six registers at most. */
 #define STACK_PROBES 6u
-
-/* The line that value points to, if it is a pointer to memory that this level may use. */
-static const uint8_t *line_at(const struct guest_memory *m, uint64_t cr3, unsigned cpl,
-                              uint64_t value)
-{
-    struct translation t;
-
-    if (!walk(m, cr3, value & ~(uint64_t)(LINE_BYTES - 1), &t) || (cpl == 3 && !t.user))
-        return NULL;
-    return guest_memory_at(m, t.gpa, LINE_BYTES);
-}
-
-/* The values in general registers but RSP, and on the stack. */
-static unsigned collect_pointers(const struct guest_memory *m, uint64_t cr3,
-                                 const struct kvm_regs *regs, uint64_t out[POINTERS])
-{
-    const uint64_t *value = (const uint64_t *)regs;
-    unsigned count = 0;
-
-    for (unsigned reg = 0; reg < REGISTER_RIP; reg++)
-        if (reg != REGISTER_RSP)
-            out[count++] = value[reg];
-    return count + (unsigned)(walk_read(m, cr3, regs->rsp, out + count, STACK_ABOVE) / 8);
-}
-
-void fingerprint_look(struct vcpu *vcpu, struct pointed_words *out)
-{
-    const struct guest_memory *m = &vcpu->vm->memory;
-    uint64_t pointer[POINTERS];
-    struct kvm_sregs sregs;
-
-    vcpu_get_sregs(vcpu, &sregs);
-    const unsigned count = collect_pointers(m, sregs.cr3, vcpu->regs, pointer);
-    out->count = 0;
-    for (unsigned i = 0; i < count && out->count + LINE_BYTES / 8 <= POINTED_WORDS; i++) {
-        const uint8_t *line = line_at(m, sregs.cr3, sregs.ss.dpl, pointer[i]);
-        for (unsigned at = 0; line && at < LINE_BYTES; at += 8) {
-            struct memory_probe *word = &out->word[out->count++];
-            word->va = (pointer[i] & ~(uint64_t)(LINE_BYTES - 1)) + at;
-            memcpy(&word->value, line + at, sizeof word->value);
-        }
-    }
-}
-
-unsigned fingerprint_changed(struct vcpu *vcpu, const struct pointed_words *before,
-                             uint64_t va[LANDMARK_PROBES])
-{
-    unsigned count = 0;
-    struct kvm_sregs sregs;
-    uint64_t now;
-
-    vcpu_get_sregs(vcpu, &sregs);
-    for (unsigned i = 0; i < before->count && count < LANDMARK_PROBES; i++)
-        if (walk_read(&vcpu->vm->memory, sregs.cr3, before->word[i].va, &now, sizeof now) ==
-                sizeof now &&
-            now != before->word[i].value)
-            va[count++] = before->word[i].va;
-    return count;
-}
 
 /* Whether kernel code has an entry of a page table there: the CPU sets bits in it, at other times
  * in a replay. */
@@ -224,14 +163,15 @@ void fingerprint_probe_also(const struct guest_memory *m, struct landmark *l, co
 void fingerprint_probe_stack(const struct guest_memory *m, struct landmark *l)
 {
     uint64_t word[STACK_ABOVE / 8];
+    struct translation t;
     const size_t count = walk_read(m, l->cr3, l->regs[REGISTER_RSP], word, sizeof word) / 8;
 
     if (l->probes > LANDMARK_PROBES - STACK_PROBES)
         l->probes = LANDMARK_PROBES - STACK_PROBES;
     /* A count is rarely an address that is mapped. */
-    for (int pointers = 0; pointers <= 1; pointers++)
+    for (int mapped = 0; mapped <= 1; mapped++)
         for (size_t i = 0; i < count && l->probes < LANDMARK_PROBES; i++)
-            if ((line_at(m, l->cr3, l->cpl, word[i]) != NULL) == pointers)
+            if (walk(m, l->cr3, word[i], &t) == mapped)
                 add_probe(m, l, l->regs[REGISTER_RSP] + i * sizeof word[0]);
 }
 

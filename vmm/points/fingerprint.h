@@ -35,21 +35,6 @@ void fingerprint_probe_stack(const struct guest_memory *m, struct landmark *l);
 void fingerprint_compare_written(struct vcpu *vcpu, struct landmark *l);
 
 /*
- * Words in the lines that registers and stack point to, as they are now. Those that have changed a
- * moment later, fingerprint_changed(), tell the passes of an outer loop apart, and can be compared
- * inside the guest.
- */
-#define POINTED_WORDS 256
-struct pointed_words {
-    unsigned count;
-    struct memory_probe word[POINTED_WORDS];
-};
-void fingerprint_look(struct vcpu *vcpu, struct pointed_words *out);
-/* How many, up to LANDMARK_PROBES. */
-unsigned fingerprint_changed(struct vcpu *vcpu, const struct pointed_words *before,
-                             uint64_t va[LANDMARK_PROBES]);
-
-/*
  * What differs first between the vCPU, with these registers, and where the landmark was taken. Not
  * the status flags: some instructions leave them undefined, and what they then are may depend on
  * how the code was run (docs/nondeterminism.md).

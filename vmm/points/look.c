@@ -101,26 +101,22 @@ static bool may_watch_longer(struct vcpu *vcpu, const struct clock_host *host)
 }
 
 enum clock_choice look_what_changes(struct clock *c, const struct clock_host *host,
-                                    struct pointed_words *pointed, struct vcpu_exit *exit,
-                                    struct err *e)
+                                    struct vcpu_exit *exit, struct err *e)
 {
-    uint64_t changed[LANDMARK_PROBES];
     struct vcpu *vcpu = c->vcpu;
-    const unsigned cpl = vcpu_cpl(vcpu);
+    const unsigned cpl = vcpu_cpl(vcpu), pages = written_look(vcpu);
     enum clock_choice choice = CLOCK_CHOSEN;
     bool any_changed = false;
 
-    fingerprint_look(vcpu, pointed);
-    const unsigned pages = written_look(vcpu->vm);
     for (uint64_t ns = WATCH_NS; ns <= WATCH_LAST_NS && !any_changed; ns *= 2) {
         choice = run_a_moment(c, host, ns, exit, e);
         if (choice != CLOCK_CHOSEN)
             return choice;
         if (vcpu_cpl(vcpu) != cpl && !host->concurrent)
             return CLOCK_LATER;
-        any_changed = fingerprint_changed(vcpu, pointed, changed);
+        any_changed = !pages || written_any_changed(vcpu->vm);
     }
-    if (!any_changed && pages && may_watch_longer(vcpu, host) && !written_any_changed(vcpu->vm)) {
+    if (!any_changed && may_watch_longer(vcpu, host)) {
         choice = run_for(c, host, pages * WATCH_PAGE_NS, exit, e);
         if (choice == CLOCK_CHOSEN && vcpu_cpl(vcpu) != cpl)
             return CLOCK_LATER;

@@ -23,12 +23,10 @@ enum clock_choice look_whether_it_waits(struct clock *c, const struct clock_host
                                         struct vcpu_exit *exit, struct err *e);
 
 /*
- * What code changes of the memory that it points to: *pointed is what that held before, for
- * fingerprint_changed(). CLOCK_CHOSEN: the vCPU stands where a point may be chosen now; where CPUs
- * take turns, at the same CPL.
+ * What code changes of the memory that it writes, for written_changed(). CLOCK_CHOSEN: the vCPU
+ * stands where a point may be chosen now; where CPUs take turns, at the same CPL.
  */
 enum clock_choice look_what_changes(struct clock *c, const struct clock_host *host,
-                                    struct pointed_words *pointed, struct vcpu_exit *exit,
-                                    struct err *e);
+                                    struct vcpu_exit *exit, struct err *e);
 
 #endif

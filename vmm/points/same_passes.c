@@ -24,85 +24,10 @@
 /* All gates that there can be. */
 #define IDT_BYTES (256 * GATE_BYTES)
 
-/* So many words of a pass are followed. */
-#define PASS_WORDS 256
-
-/* Words that a pass reads or writes, in ascending order, as they were before. */
-struct touched {
-    unsigned count;
-    bool incomplete; /* there were others, too */
-    struct memory_probe word[PASS_WORDS];
-};
-
-static void note_word(struct touched *t, const struct guest_memory *m, uint64_t cr3, uint64_t va)
-{
-    struct memory_probe word = {.va = va};
-    unsigned at = t->count;
-
-    while (at && t->word[at - 1].va > va)
-        at--;
-    if (at && t->word[at - 1].va == va)
-        return;
-    if (t->count == PASS_WORDS ||
-        walk_read(m, cr3, va, &word.value, sizeof word.value) != sizeof word.value) {
-        t->incomplete = true;
-        return;
-    }
-    memmove(&t->word[at + 1], &t->word[at], (t->count - at) * sizeof word);
-    t->word[at] = word;
-    t->count++;
-}
-
-/* What the next instruction reads or writes. */
-static void note_words(struct touched *t, struct vcpu *vcpu)
-{
-    const struct guest_memory *m = &vcpu->vm->memory;
-    struct kvm_sregs sregs;
-    struct insn insn;
-    uint64_t va;
-
-    vcpu_get_sregs(vcpu, &sregs);
-    if (!insn_decode(m, &sregs, linear_rip(vcpu->regs->rip, &sregs.cs), &insn)) {
-        t->incomplete = true;
-        return;
-    }
-    for (unsigned i = 0; i < insn.info.operand_count && !insn_touches_nothing(&insn); i++) {
-        const ZydisDecodedOperand *op = &insn.operands[i];
-        if (op->type != ZYDIS_OPERAND_TYPE_MEMORY || op->mem.type != ZYDIS_MEMOP_TYPE_MEM)
-            continue;
-        if (!insn_address(&insn, op, vcpu->regs, &sregs, &va)) {
-            t->incomplete = true;
-            continue;
-        }
-        const uint64_t bytes = op->size / 8 ? op->size / 8 : 1;
-        if (insn_pushes(op))
-            va -= bytes;
-        for (uint64_t at = va & ~7ull; at - (va & ~7ull) < (va & 7) + bytes; at += 8)
-            note_word(t, m, sregs.cr3, at);
-    }
-}
-
-static void describe(const struct touched *t, const struct guest_memory *m, uint64_t cr3,
-                     struct loop_pass *out)
-{
-    bool waits = !t->incomplete;
-
-    for (unsigned i = 0; i < t->count; i++) {
-        uint64_t now;
-        if (walk_read(m, cr3, t->word[i].va, &now, sizeof now) != sizeof now ||
-            now != t->word[i].value) {
-            waits = false;
-            if (out->changed < LANDMARK_PROBES)
-                out->changed_va[out->changed++] = t->word[i].va;
-        }
-    }
-    out->waits = waits;
-}
-
-/* One instruction, or the entry of a handler; by the clock, if it has to count it (the words of an
- * entry are not noticed then). CLOCK_CHOSEN: done. */
-static enum clock_choice step(struct clock *c, struct stepper *s, struct touched *t,
-                              struct vcpu_exit *exit, struct err *e)
+/* One instruction, or the entry of a handler; by the clock, if it has to count it. CLOCK_CHOSEN:
+ * done. */
+static enum clock_choice step(struct clock *c, struct stepper *s, struct vcpu_exit *exit,
+                              struct err *e)
 {
     struct step step;
 
@@ -116,8 +41,6 @@ static enum clock_choice step(struct clock *c, struct stepper *s, struct touched
         }
         if (stepper_step(s, &step, exit, e) < 0)
             return CLOCK_FAILED;
-        t->incomplete |=
-            step.kind == STEP_ENTRY; /* the CPU has read and written words of its own */
         if (step.kind != STEP_KICK)
             return step.kind == STEP_EXIT ? CLOCK_EXITED : CLOCK_CHOSEN;
     }
@@ -169,23 +92,22 @@ static enum clock_choice follow(struct clock *c, const struct landmark *l, enum 
                                 struct err *e)
 {
     struct vcpu *vcpu = c->vcpu;
-    struct touched touched = {.count = 0};
     enum clock_choice choice = CLOCK_LATER;
     struct stepper s;
 
+    written_look(vcpu);
     stepper_init(&s, vcpu);
     s.own_idt = idt == IDT_HIDDEN;
     for (unsigned i = 0; i < steps && vcpu_cpl(vcpu) == l->cpl; i++) {
-        note_words(&touched, vcpu);
-        choice = step(c, &s, &touched, exit, e);
+        choice = step(c, &s, exit, e);
         if (choice != CLOCK_CHOSEN || vcpu->regs->rip == l->regs[REGISTER_RIP])
             break;
         choice = CLOCK_LATER;
     }
     stepper_close(&s);
     if (choice == CLOCK_CHOSEN) {
-        describe(&touched, &vcpu->vm->memory, l->cr3, pass);
-        pass->waits &= same_registers(vcpu->regs, l);
+        pass->changed = written_changed(vcpu->vm, l->cr3, l->cpl, pass->changed_va);
+        pass->waits = same_registers(vcpu->regs, l) && written_is_as_it_was(vcpu->vm);
     }
     return choice;
 }

@@ -2,6 +2,7 @@
 #define VMM_POINTS_SAME_PASSES_H
 
 #include "vmm/points/clock.h"
+#include "vmm/points/written.h"
 
 /*
  * A loop whose progress shows only in memory that its code does not name (of a function that it
@@ -10,10 +11,9 @@
  * the loop: which words it changes, if any. A loop that changes nothing waits for another CPU.
  */
 struct loop_pass {
-    /* It was followed, all of its words are known, and it changes nothing: the CPU waits. */
-    bool waits;
+    bool waits; /* it was followed, and left registers and memory as they were */
     unsigned changed;
-    uint64_t changed_va[LANDMARK_PROBES]; /* linear addresses of 64-bit words */
+    uint64_t changed_va[WRITTEN_CHANGED]; /* linear addresses of 64-bit words */
 };
 
 /*

@@ -8,6 +8,7 @@
 #include "mmu/digest.h"
 #include "mmu/ownership.h"
 #include "mmu/walk.h"
+#include "vmm/kvm/vcpu.h"
 
 /* The log is begun anew at a forced point when it has grown to so many times what it had in it the
  * first time after the last beginning, but not while it has no more than so many pages. */
@@ -21,8 +22,10 @@
 #define CROWD_PAGES 4096u
 /* But no more often than after so many times what it takes, as of a large memory. */
 #define CROWD_SHARE 100u
-/* Pages of which a copy is kept for written_changed(): more, and none is. */
+/* Pages of which a copy is kept for written_changed(). */
 #define LOOK_PAGES 4096u
+/* What is looked for pointers, where they are more. */
+#define POINTER_WORDS 48u
 /* Fewer than LOOK_PAGES for each of several CPUs that run at the same time. */
 #define LOOK_PAGES_EACH 1024u
 /* How far a count goes in a moment, at most. */
@@ -33,6 +36,7 @@
 /* Pages as they were at a look: those that were in the log then. */
 struct look {
     unsigned pages, room; /* room: for copies */
+    bool is_whole;        /* they are all */
     uint32_t page[LOOK_PAGES];
     uint8_t (*copy)[PAGE_BYTES];
 };
@@ -293,19 +297,61 @@ static bool make_room(struct look *look, unsigned pages)
     return look->copy != NULL;
 }
 
-unsigned written_look(struct vm *vm)
+/* Of the pages in the log, which are too many: those that registers and the stack's words point to,
+ * each once. */
+static void list_pointed(struct vcpu *vcpu, struct look *look)
 {
+    uint64_t value[REG_COUNT + POINTER_WORDS];
+    const struct guest_memory *m = &vcpu->vm->memory;
+    struct translation t;
+    struct kvm_sregs sregs;
+
+    vcpu_get_sregs(vcpu, &sregs);
+    memcpy(value, vcpu->regs, REG_COUNT * sizeof *value);
+    const size_t words =
+        walk_read(m, sregs.cr3, vcpu->regs->rsp, value + REG_COUNT, POINTER_WORDS * sizeof *value) /
+        sizeof *value;
+    look->pages = 0;
+    for (size_t i = 0; i < REG_COUNT + words; i++) {
+        const uint8_t *at = walk(m, sregs.cr3, value[i], &t) ? guest_memory_at(m, t.gpa, 1) : NULL;
+        const uint64_t page = at ? (uint64_t)(at - m->host) / PAGE_BYTES : 0;
+        unsigned known = 0;
+        while (known < look->pages && look->page[known] != page)
+            known++;
+        if (at && known == look->pages && bitmap_has(vcpu->vm->written->bitmap, page) &&
+            is_listed(vcpu->vm, page))
+            look->page[look->pages++] = (uint32_t)page;
+    }
+}
+
+unsigned written_look(struct vcpu *vcpu)
+{
+    struct vm *vm = vcpu->vm;
     struct written *w = vm->written;
 
     if (!w)
         return 0;
     struct look *const look = w->now;
-    const unsigned most = vm->memory.readable ? LOOK_PAGES_EACH : LOOK_PAGES;
-    if (!list(vm, look->page, most, &look->pages) || !make_room(look, look->pages))
+    look->is_whole =
+        list(vm, look->page, vm->memory.readable ? LOOK_PAGES_EACH : LOOK_PAGES, &look->pages);
+    if (!look->is_whole)
+        list_pointed(vcpu, look);
+    if (!make_room(look, look->pages)) {
+        look->is_whole = false;
         look->pages = 0;
+    }
     for (unsigned i = 0; i < look->pages; i++)
         memcpy(look->copy[i], page_at(vm, look, i), PAGE_BYTES);
     return look->pages;
+}
+
+bool written_is_as_it_was(struct vm *vm)
+{
+    const struct written *w = vm->written;
+    unsigned count;
+
+    return !w || (w->now->is_whole && list(vm, w->all, w->now->pages, &count) &&
+                  count == w->now->pages && !written_any_changed(vm));
 }
 
 bool written_any_changed(const struct vm *vm)

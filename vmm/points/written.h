@@ -46,12 +46,15 @@ void written_forget(struct vm *vm, uint64_t now);
  * inner one. Of a page those that look like counts rather than addresses come first. Where the log
  * has just been begun anew, each write costs a fault, and in a moment nothing may change: then
  * those that changed since the choice before this one. written_look_away() begins a choice: none
- * have changed until it is looked. written_look() says how many pages it looks at, 0 where there
- * are too many; written_any_changed(), whether one of them is another by now.
+ * have changed until it is looked. Of too many pages it looks at those that the vCPU's registers
+ * and stack point to; it says at how many. written_any_changed(): one of them is another by now.
+ * written_is_as_it_was(): all memory is as it was at the look; false where this cannot be said,
+ * true where nobody follows.
  */
 #define WRITTEN_CHANGED 4u
-unsigned written_look(struct vm *vm);
+unsigned written_look(struct vcpu *vcpu);
 bool written_any_changed(const struct vm *vm);
+bool written_is_as_it_was(struct vm *vm);
 void written_look_away(struct vm *vm);
 unsigned written_changed(struct vm *vm, uint64_t cr3, unsigned cpl, uint64_t va[WRITTEN_CHANGED]);
 
