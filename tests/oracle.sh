@@ -11,13 +11,12 @@ work=$(mktemp -d "$BUILD/oracle-XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 
-BRIEF_TICKS=4
-# short_run GUEST: the guest's parameters; no more ticks than BRIEF_TICKS but with LONG=1.
+# short_run GUEST: the guest's parameters; no more ticks than its `ticks` but with LONG=1.
 short_run() {
-    local parameters
-    parameters=$(setting "$1" oracle '')
-    [ -n "${LONG:-}" ] || [[ ! $parameters =~ ticks=([0-9]+) ]] || [ "${BASH_REMATCH[1]}" -le $BRIEF_TICKS ] ||
-        parameters+=" ticks=$BRIEF_TICKS"
+    local parameters most
+    parameters=$(setting "$1" oracle '') most=$(setting "$1" ticks 4)
+    [ -n "${LONG:-}" ] || [[ ! $parameters =~ ticks=([0-9]+) ]] || [ "${BASH_REMATCH[1]}" -le "$most" ] ||
+        parameters+=" ticks=$most"
     echo "$parameters"
 }
 
