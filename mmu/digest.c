@@ -50,14 +50,16 @@ void page_as_it_counts(const void *page, uint64_t words[WORDS])
     memmove(words, as_it_counts(page, words), PAGE_BYTES);
 }
 
-static bool is_zero(const uint64_t words[WORDS])
+bool page_is_zero(const void *page)
 {
-    return words[0] == 0 && memcmp(words, words + 1, PAGE_BYTES - sizeof words[0]) == 0;
+    const uint8_t *p = page;
+
+    return p[0] == 0 && memcmp(p, p + 1, PAGE_BYTES - 1) == 0;
 }
 
 static uint64_t digest(const struct guest_memory *m, const uint64_t words[WORDS], uint64_t gfn)
 {
-    if (is_zero(words))
+    if (page_is_zero(words))
         return 0;
     return m->digest_by_xxh3 ? XXH3_64bits_withSeed(words, PAGE_BYTES, gfn)
                              : XXH64(words, PAGE_BYTES, gfn);

@@ -28,6 +28,8 @@ uint64_t page_digest(const struct guest_memory *m, const void *page, uint64_t gf
 /* The same of a page that is known to be data: nothing is masked. */
 uint64_t page_digest_of_data(const struct guest_memory *m, const void *page, uint64_t gfn);
 
+bool page_is_zero(const void *page);
+
 /* A page as its digest sees it. */
 void page_as_it_counts(const void *page, uint64_t words[512]);
 

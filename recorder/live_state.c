@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mmu/digest.h"
+
 struct disk_map {
     struct disk *disk;
     uint32_t *chunk;    /* by cluster; of those that were taken. Untouched room costs nothing */
@@ -67,7 +69,7 @@ int disk_map_take(struct disk_map *map, struct page_copies *copies, struct chunk
             0)
             return err_set(e, STATUS_ERROR, "cannot read what the guest has written to its disk");
         map->chunk[at / DISK_CLUSTER] = CHUNK_ZERO_PAGE;
-        if (chunk_is_zero(cluster))
+        if (page_is_zero(cluster))
             continue;
         memcpy(page_copies_add(copies, &map->chunk[at / DISK_CLUSTER]), cluster, DISK_CLUSTER);
         if (chunks)

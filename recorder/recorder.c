@@ -103,7 +103,7 @@ static int begin_memory(struct recorder *r, const struct guest_memory *m, struct
             uint32_t *chunk = &r->image[at / PAGE_BYTES];
             if (left > COPY_BYTES)
                 *chunk = (uint32_t)chunks_add(r->chunks, m->host + at);
-            else if (!chunk_is_zero(m->host + at))
+            else if (!page_is_zero(m->host + at))
                 memcpy(page_copies_add(&r->storer.copies, chunk), m->host + at, PAGE_BYTES);
         }
     storer_begin(&r->storer);

@@ -13,6 +13,8 @@
 #define XXH_VECTOR XXH_SCALAR
 #include <xxhash.h>
 
+#include "mmu/digest.h"
+
 #define FIRST_SLOTS 1024u
 
 struct chunk_store {
@@ -100,13 +102,6 @@ static void grow_hashes(struct chunk_store *s)
         no_memory();
 }
 
-bool chunk_is_zero(const void *page)
-{
-    const uint8_t *p = page;
-
-    return p[0] == 0 && memcmp(p, p + 1, CHUNK_MAX_BYTES - 1) == 0;
-}
-
 /* The length is part of what is hashed, so pieces of different lengths do not meet. */
 static XXH128_hash_t hash_of(const struct chunk_store *s, const void *data, size_t len)
 {
@@ -140,7 +135,7 @@ static uint64_t add_hashed(struct chunk_store *s, const void *data, size_t len, 
 
 uint64_t chunks_add_piece(struct chunk_store *s, const void *data, size_t len)
 {
-    const bool zero = len == CHUNK_MAX_BYTES && chunk_is_zero(data);
+    const bool zero = len == CHUNK_MAX_BYTES && page_is_zero(data);
     XXH128_hash_t hash = {0};
     uint64_t id = CHUNK_ZERO_PAGE;
 

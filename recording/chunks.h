@@ -26,8 +26,6 @@ void chunks_destroy(struct chunk_store *s);
  * known. The page of zeroes is CHUNK_ZERO_PAGE and takes no room.
  */
 uint64_t chunks_add(struct chunk_store *s, const void *page);
-/* Whether it is that page: CHUNK_MAX_BYTES bytes are read. */
-bool chunk_is_zero(const void *page);
 
 /*
  * The same for 1 to CHUNK_MAX_BYTES bytes. A piece is never equal to one of another length. When

@@ -3,7 +3,8 @@
 #define TICKS  60
 #define PASSES 2000
 #define PAGES  600
-/* More than are compared; they lie behind the guest, of which the machine must have 160 MiB. */
+/* More than are looked at for what changes; they lie behind the guest, of which the machine must
+ * have 160 MiB. */
 #define FAR       (32ull << 20)
 #define FAR_PAGES 20000
 /* Others, so many as are asked for, lie behind the guest, too. */
@@ -14,7 +15,7 @@
  * outer one's progress shows only in memory, where nothing that the inner loop's code names lies:
  * behind a pointer in a register (pointed=1), on the stack, where a function saves its caller's
  * registers (saved=1; at CPL0), or nowhere near one; or the inner one writes the same to many pages
- * each time (pages=1), or to more than are compared (pages=2; at CPL0), or to N others (pages=N);
+ * each time (pages=1), or to more than are looked at (pages=2; at CPL0), or to N others (pages=N);
  * or it is far up the stack, behind return addresses and saved registers (deep=1).
  *
  * alone=N: so many passes of the outer loop, and no interrupt in them.

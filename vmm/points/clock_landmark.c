@@ -38,21 +38,21 @@ static unsigned drop_frame(struct vcpu *vcpu, const struct landmark *landmark, u
     return left;
 }
 
-/* Have the landmark hold these words, which have changed. */
-static void hold(struct clock *c, struct landmark *landmark, uint64_t *va, unsigned count)
+/* Have the landmark hold these words, which have changed; returns how many it can. */
+static unsigned hold(struct clock *c, struct landmark *landmark, uint64_t *va, unsigned count)
 {
     count = drop_frame(c->vcpu, landmark, va, count);
     fingerprint_probe_also(&c->vcpu->vm->memory, landmark, va, count);
+    return count;
 }
 
-/* ... those that have changed while it was looked; returns how many. */
+/* ... those that have changed while it was looked. */
 static unsigned hold_changed(struct clock *c, struct landmark *landmark)
 {
     uint64_t changed[WRITTEN_CHANGED];
     const unsigned count = written_changed(c->vcpu->vm, landmark->cr3, landmark->cpl, changed);
 
-    hold(c, landmark, changed, count);
-    return count;
+    return hold(c, landmark, changed, count);
 }
 
 /* The vCPU stops at a place that was chosen, if one was: nothing runs until its sync point. */
