@@ -29,7 +29,8 @@ uint64_t *entry_count_word(struct vcpu *vcpu, const struct entry_count *count, u
         return NULL;
     if (gpa)
         *gpa = gdt.gpa + PAGE_BYTES - 8;
-    return guest_memory_at(m, gdt.gpa + PAGE_BYTES - 8, sizeof(uint64_t));
+    uint64_t *word = guest_memory_at(m, gdt.gpa + PAGE_BYTES - 8, sizeof(uint64_t));
+    return word && *word ? word : NULL;
 }
 
 void entries_note(struct vcpu *vcpu, const struct entry_count *count, struct landmark *l)
@@ -57,7 +58,7 @@ bool entries_describe(struct vcpu *vcpu, const struct entry_count *count, struct
 
 static const uint64_t *word_of(const struct guest_memory *m, const struct landmark *l)
 {
-    return l->entry == ENTRY_UNKNOWN || m->readable
+    return l->entry == ENTRY_UNKNOWN || !l->entries || m->readable
                ? NULL
                : guest_memory_at(m, l->entries_gpa, sizeof(uint64_t));
 }

@@ -13,11 +13,13 @@
  * (boot/entry_sites.h).
  *
  * An alarm: while the vCPU runs, the word holds how many entries are to pass, and the HLT exits
- * behind the last of them. Afterwards the word is what it would be without.
+ * behind the last of them. Afterwards the word is what it would be without. The guest must not copy
+ * it meanwhile, so there is none before the first entry: until then Linux copies the page that the
+ * word is in, to where each CPU has its own.
  */
 
-/* The vCPU's word; NULL when the kernel that runs is not the one that counts, or its page tables do
- * not show it. *gpa, unless NULL: where it is. */
+/* The vCPU's word; NULL when the kernel that runs is not the one that counts, or has not counted any
+ * yet, or its page tables do not show it. *gpa, unless NULL: where it is. */
 uint64_t *entry_count_word(struct vcpu *vcpu, const struct entry_count *count, uint64_t *gpa);
 
 /* Have a landmark of where the vCPU stands, which is not in our code, hold how often it has entered
