@@ -79,9 +79,11 @@ rm -rf "$tree"
 # For start.c.
 printf '%s console=ttyS0 loglevel=1 panic=-1 mitigations=off\0' "$(stat -c %s "$work/ramdisk")" >"$work/request"
 mkfifo "$work/serial" "$work/errors" "$work/out"
+# Bochs itself takes 2 GiB at most; it swaps the rest of its guest's.
+host_memory=$((memory < 2048 ? memory : 2048))
 cat >"$work/bochsrc" <<EOT
 display_library: nogui
-memory: guest=$memory, host=$memory
+memory: guest=$memory, host=$host_memory
 romimage: file=/usr/share/bochs/BIOS-bochs-latest
 vgaromimage: file=/usr/share/vgabios/vgabios.bin
 cpu: model=broadwell_ult, count=$cpus, ips=50000000, reset_on_triple_fault=0, ignore_bad_msrs=1
