@@ -5,7 +5,7 @@
 # Lowest first.
 ROOMS := base mmu recording recording/order devices devices/virtio boot boot/diskimage \
 	vmm/kvm vmm/points vmm/points/trace vmm/points/pmu recorder vmm/machine vmm/machine/crew \
-	replay replay/gdb replay/live host host/doctor cli
+	replay replay/gdb replay/live host host/net host/doctor cli
 
 sees.base :=
 sees.mmu := base
@@ -30,8 +30,10 @@ sees.replay := vmm/points recording/order
 sees.replay/gdb := replay
 # Going live is where the two meet.
 sees.replay/live := replay vmm/machine
+# What NICs are connected to: processes of their own.
+sees.host/net := base
 sees.host/doctor := vmm/points
-sees.host := host/doctor . guest-tools/khost
+sees.host := host/doctor host/net . guest-tools/khost
 sees.cli := host boot/diskimage vmm/machine replay/gdb replay/live
 
 # Everything that a room sees: $(call visible,ROOM). The table is not deeper than these steps.

@@ -114,6 +114,13 @@ static void event_format(const struct event *event, char *text, size_t size)
         snprintf(text, size, "console input, %u byte%s", event->received.len,
                  event->received.len == 1 ? "" : "s");
         break;
+    case EVENT_FRAME:
+        if (event->frame.len)
+            snprintf(text, size, "NIC %u %s a frame of %u bytes", event->frame.nic,
+                     event->frame.is_sent ? "sends" : "receives", event->frame.len);
+        else
+            snprintf(text, size, "NIC %u has to wait with a frame", event->frame.nic);
+        break;
     }
 }
 

@@ -82,6 +82,15 @@ static void show_doubts(json_t *doubts)
         (long long)json_integer_value(json_object_get(doubt, "sync_point")));
 }
 
+static void show_nics(json_t *nics)
+{
+    json_t *nic;
+    size_t i;
+
+    json_array_foreach(nics, i, nic) text_print(
+        stdout, "  NIC %-9zu %s, %s\n", i, text_of(nic, NULL, "mac"), text_of(nic, NULL, "net"));
+}
+
 static void show(json_t *j, const char *path)
 {
     json_t *machine = json_object_get(j, "machine"), *value;
@@ -107,6 +116,7 @@ static void show(json_t *j, const char *path)
     if (json_object_get(machine, "chaos"))
         text_print(stdout, ", --chaos %s", text_of(j, "machine", "chaos"));
     putchar('\n');
+    show_nics(json_object_get(j, "nics"));
     text_print(stdout, "  booted        %s\n", text_of(j, "boot", "from"));
     if ((value = json_object_get(j, "live_from")))
         text_print(stdout, "  went live     from sync point %lld of %s\n",

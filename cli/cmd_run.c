@@ -1,5 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/now.h"
@@ -11,6 +13,7 @@
 #include "cli/run_sources.h"
 #include "cli/run_to_end.h"
 #include "host/doctor/doctor.h"
+#include "host/host_net.h"
 #include "recording/meta.h"
 #include "replay/live/live.h"
 #include "vmm/kvm/frame_rf.h"
@@ -63,6 +66,38 @@ static struct machine_config machine_config_of(const struct run_options *o)
     };
 }
 
+/* Plug in what --net says; `count` NICs, those without one nowhere. */
+static int plug_nets(const struct run_options *o, struct machine_config *config, unsigned count,
+                     struct err *e)
+{
+    for (; config->nic_count < count; config->nic_count++) {
+        struct nic_config *nic = &config->nics[config->nic_count];
+        nic->fd = -1;
+        if (config->nic_count < o->net_count &&
+            host_net_open(&o->nets[config->nic_count], config->nic_count, &nic->fd, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void draw_random(uint8_t *bytes, size_t len)
+{
+    while (getrandom(bytes, len, 0) != (ssize_t)len)
+        continue; /* so few come at once, or a signal came */
+}
+
+/* An address of this machine's own (IEEE 802: locally administered), or the one asked for. */
+static void give_macs(const struct run_options *o, struct machine_config *config)
+{
+    for (unsigned i = 0; i < o->net_count; i++) {
+        uint8_t *mac = config->nics[i].mac;
+        memcpy(mac, (const uint8_t[]){0x52, 0x54, 0x00}, 3);
+        draw_random(mac + 3, VIRTIO_NET_MAC_BYTES - 3);
+        if (o->nets[i].has_mac)
+            memcpy(mac, o->nets[i].mac, VIRTIO_NET_MAC_BYTES);
+    }
+}
+
 static int run_sources(const struct run_options *o, struct run_sources *s, struct console *console,
                        struct err *e)
 {
@@ -85,6 +120,9 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
     config.disk = s->disk;
     config.owns_tsd = true;
 
+    give_macs(o, &config);
+    if (plug_nets(o, &config, o->net_count, e) < 0)
+        return -1;
     if (machine_create(&m, &config, console, &boot, e) < 0)
         return -1;
     if (o->record)
@@ -119,11 +157,17 @@ static struct recorder *record_from(const struct run_options *o, const struct li
 static int run_from(const struct run_options *o, struct live *l, struct console *console,
                     struct err *e)
 {
-    const struct machine_config how = machine_config_of(o);
+    struct machine_config how = machine_config_of(o);
     struct machine m;
     struct recorder *recorder = NULL;
     uint64_t start = host_now_ns();
+    uint8_t macs[MAX_NICS][META_MAC_BYTES];
+    const unsigned nics = meta_nics(l->meta, macs);
 
+    if (plug_nets(o, &how, nics, e) < 0)
+        return -1;
+    for (unsigned i = 0; i < nics; i++)
+        memcpy(how.nics[i].mac, macs[i], sizeof macs[i]);
     if (live_machine(l, &how, &m, console, e) < 0)
         return -1;
     if (o->record)
@@ -148,6 +192,8 @@ static bool redirected(const struct invocation *inv, struct run_options *o, uint
     }
     if (o->record)
         needs.recording = needs.write_paths[needs.write_path_count++] = o->recording;
+    needs.nets = o->nets;
+    needs.net_count = o->net_count;
     if (o->write_through)
         needs.write_paths[needs.write_path_count++] = o->disk;
     if (host_redirect(inv, &needs, status, e))
@@ -157,6 +203,21 @@ static bool redirected(const struct invocation *inv, struct run_options *o, uint
     if (o->record)
         (void)frame_rf_here(); /* which remembers: beside a machine its fork() takes longer */
     return false;
+}
+
+static int check_nets(const struct run_options *o, const json_t *meta, struct err *e)
+{
+    uint8_t macs[MAX_NICS][META_MAC_BYTES];
+    const unsigned nics = meta_nics(meta, macs);
+
+    for (unsigned i = 0; i < o->net_count; i++)
+        if (o->nets[i].has_mac)
+            return err_set(e, STATUS_USAGE,
+                           "run: with --from a NIC has the address it had: no mac");
+    if (o->net_count <= nics)
+        return 0;
+    return err_set(e, STATUS_USAGE, "run: the recorded machine has %u NIC%s: no further --net",
+                   nics, nics == 1 ? "" : "s");
 }
 
 static int run_live(const struct invocation *inv, struct run_options *o, struct err *e)
@@ -173,6 +234,10 @@ static int run_live(const struct invocation *inv, struct run_options *o, struct 
 
     if (live_open(&l, &request, e) < 0)
         return -1;
+    if (check_nets(o, l.meta, e) < 0) {
+        live_close(&l);
+        return -1;
+    }
     if (!redirected(inv, o, meta_memory(l.meta), l.meta, &rc, e)) {
         const struct stopper stopper = {stop_arriving, &l};
         stop_signals_call(&stopper);

@@ -26,6 +26,23 @@ static json_t *describe_disk(const char *path, struct disk *disk)
     return j;
 }
 
+/* ---- NICs ---- */
+
+static void describe_nics(json_t *description, const struct run_options *o, const struct machine *m)
+{
+    json_t *nics = m->config.nic_count ? json_array() : NULL;
+
+    for (unsigned i = 0; i < m->config.nic_count; i++) {
+        const uint8_t *mac = m->config.nics[i].mac;
+        json_t *address = json_sprintf("%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2],
+                                       mac[3], mac[4], mac[5]);
+        const char *kind = i < o->net_count ? net_spec_kind(&o->nets[i]) : "none";
+        json_array_append_new(nics, json_pack("{s:o, s:s}", "mac", address, "net", kind));
+    }
+    if (nics)
+        json_object_set_new(description, "nics", nics);
+}
+
 /* ---- the kernel's code ---- */
 
 static json_t *describe_code(const struct machine *m)
@@ -55,6 +72,7 @@ static void describe_options(json_t *machine, const struct run_options *o, const
 {
     json_object_set_new(machine, "mxcsr_mask", json_integer(vcpu_mxcsr_mask()));
     json_object_set_new(machine, "frame_rf", json_string(frame_rf_name(frame_rf_here())));
+    json_object_set_new(machine, "epoch_ns", json_integer((json_int_t)m->pc.time.epoch_ns));
     if (m->config.parallel)
         json_object_set_new(machine, "smp", json_string("crew"));
     if (o->slow > 1)
@@ -91,6 +109,8 @@ char *description_of_boot(const struct run_options *o, const struct run_sources 
 
     if (description)
         describe_options(json_object_get(description, "machine"), o, m);
+    if (description)
+        describe_nics(description, o, m);
     if (description && s->disk) {
         json_t *disk = describe_disk(o->disk, s->disk);
         if (!disk) {
@@ -120,6 +140,7 @@ char *description_of_live(const struct run_options *o, const json_t *before, uin
     json_object_del(machine, "slow");
     json_object_del(machine, "executes");
     describe_options(machine, o, m);
+    describe_nics(description, o, m);
     if (disk) {
         char *absolute = realpath(disk, NULL);
         json_object_set_new(json_object_get(description, "disk"), "path",

@@ -40,6 +40,16 @@ static int take_from(void *into, const char *value, struct err *e)
                : err_set(e, STATUS_USAGE, "--from takes a recording, REC, REC@NAME or REC@POINT");
 }
 
+static int take_net(void *into, const char *value, struct err *e)
+{
+    struct run_options *o = into;
+
+    if (o->net_count == MAX_NICS)
+        return err_set(e, STATUS_USAGE, "run: at most %u NICs, which is --net so many times",
+                       MAX_NICS);
+    return net_spec_parse(&o->nets[o->net_count++], value, e);
+}
+
 static int take_smp(void *into, const char *value, struct err *e)
 {
     struct run_options *o = into;
@@ -81,6 +91,14 @@ const struct option_entry run_entries[] = {
     TEXT("kernel", "FILE", kernel, "a bzImage or ELF kernel, instead of the image's own"),
     TEXT("initrd", "FILE", initrd, "its initrd"),
     TEXT("append", "TEXT", append, "more kernel command line"),
+    CALL_OPTION(
+        0, "net", "WHAT", take_net,
+        "a NIC, up to 4 times. user: NAT without rights, the host's ports by hostfwd (as in --net "
+        "user,hostfwd=tcp::2222-:22), nothing but these with restrict=on; passt: the same by that "
+        "program; stream:unix:PATH or stream:tcp:HOST:PORT: a peer that speaks as QEMU's stream "
+        "network, waited for there with ,server; tap:NAME: a device of this host's, for root; "
+        "none: "
+        "plugged in nowhere. All take mac=MAC"),
     NUMBER("cpus", "N", cpus, 1, MAX_VCPUS, "1 to 8", "number of CPUs, 1 to 8 (default 1)"),
     CALL_OPTION(
         0, "smp", "MODE", take_smp,
@@ -151,6 +169,8 @@ static int check_crew(struct run_options *o, struct err *e)
     if (o->checkpoint_s)
         return err_set(e, STATUS_USAGE,
                        "run: --smp crew cannot have --checkpoint-every yet; give --smp uni");
+    if (o->net_count)
+        return err_set(e, STATUS_USAGE, "run: --smp crew cannot have --net yet; give --smp uni");
     if (o->clock && o->clock != &clock_landmark)
         return err_set(e, STATUS_USAGE, "run: --smp crew goes with --clock landmark");
     o->clock = &clock_landmark;

@@ -137,6 +137,19 @@ static int add_legacy_devices(struct pc *pc, struct err *e)
     return 0;
 }
 
+static int add_nics(struct pc *pc, struct err *e)
+{
+    assert(pc->config.nic_count <= MAX_NICS);
+    for (unsigned i = 0; i < pc->config.nic_count; i++) {
+        struct pc_nic *nic = &pc->nics[i];
+        virtio_net_init(&nic->net, pc->config.dma, pc->config.nics[i].link, pc->config.nics[i].mac);
+        if (virtio_pci_attach(&nic->pci, &nic->net.vd, "virtio-net", &pc->pci, e) < 0)
+            return -1;
+        add_device(pc, &nic->net.vd.device);
+    }
+    return 0;
+}
+
 static int add_pci_devices(struct pc *pc, struct err *e)
 {
     struct irq_pin pins[PCI_IRQS];
@@ -157,7 +170,7 @@ static int add_pci_devices(struct pc *pc, struct err *e)
     if (virtio_pci_attach(&pc->rng_pci, &pc->rng.vd, "virtio-rng", &pc->pci, e) < 0)
         return -1;
     add_device(pc, &pc->rng.vd.device);
-    return 0;
+    return add_nics(pc, e);
 }
 
 int pc_init(struct pc *pc, const struct pc_config *config, struct err *e)

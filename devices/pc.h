@@ -20,6 +20,7 @@
 #include "devices/rtc.h"
 #include "devices/serial.h"
 #include "devices/virtio/virtio_blk.h"
+#include "devices/virtio/virtio_net.h"
 #include "devices/virtio/virtio_pci.h"
 #include "devices/virtio/virtio_rng.h"
 #include "mmu/dma.h"
@@ -27,12 +28,17 @@
 /*
  * All devices of a machine. What they are is a function of what is given to them here and of
  * nothing else: the guest's accesses, device time, console input, memory and disk through `dma` and
- * `disk`, entropy. So the devices of a live machine (vmm/machine/machine.h) and those that follow a
- * replay (replay/live/shadow.h), given the same, are the same.
+ * `disk`, frames of a network, entropy. So the devices of a live machine (vmm/machine/machine.h)
+ * and those that follow a replay (replay/live/shadow.h), given the same, are the same.
  */
 struct pc_config {
     struct dma *dma;   /* the devices' way to guest memory; stays the caller's */
     struct disk *disk; /* NULL: none; stays the caller's */
+    struct {
+        struct net_link *link; /* stays the caller's */
+        uint8_t mac[VIRTIO_NET_MAC_BYTES];
+    } nics[MAX_NICS];
+    unsigned nic_count;
     uint64_t epoch_ns; /* the time of day, ns since 1970 UTC, when device time was 0 */
     void (*transmit)(void *opaque, uint8_t byte); /* console output; NULL: nobody looks */
     void *transmit_opaque;
@@ -68,6 +74,10 @@ struct pc {
     struct virtio_blk blk;
     struct virtio_rng rng;
     struct virtio_pci blk_pci, rng_pci;
+    struct pc_nic {
+        struct virtio_net net;
+        struct virtio_pci pci;
+    } nics[MAX_NICS];           /* config.nic_count of them */
     struct device *devices[32]; /* all of the above, for poll and save */
     unsigned device_count;
 };

@@ -5,14 +5,15 @@ set -eu
 
 # Compile dittovm and its guest programs. The -dev packages pull in their libraries.
 build='gcc libc6-dev make zlib1g-dev libxxhash-dev libzydis-dev libext2fs-dev libjansson-dev
-    libzstd-dev liblzma-dev liblz4-dev libcmocka-dev'
+    libzstd-dev liblzma-dev liblz4-dev libslirp-dev libcmocka-dev'
 # Run it: the emulated KVM host for machines without usable virtualization, and its kernel's
-# decompressors.
-run='qemu-system-x86 xz-utils zstd lz4'
+# decompressors; what --net user loads.
+run='qemu-system-x86 xz-utils zstd lz4 libslirp0'
 # Make the small disk image and initial ram disks.
 image='e2fsprogs busybox-static cpio zstd'
-# Tests besides the unit tests, which need only "build".
-test='bats gdb'
+# Tests besides the unit tests, which need only "build". What is at the other end of a network, and reads what
+# was on it.
+test='bats gdb passt tshark python3'
 # Full Debian guest images, which only the long tests use.
 debian='debootstrap e2fsprogs fdisk dosfstools mtools xfsprogs btrfs-progs lvm2'
 # Build a QEMU without a fault of Debian 12's ('make khost-qemu').

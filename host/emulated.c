@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/program.h"
 #include "host/emulated_args.h"
 #include "host/emulated_process.h"
 #include "host/emulated_relay.h"
@@ -34,7 +35,7 @@ int emulated_available(const char *datadir, struct err *e)
 {
     static const char *const files[] = {"khost-vmlinux", "khost-initrd.cpio"};
     char path[EMULATED_PATH_MAX], file[EMULATED_PATH_MAX];
-    if (!emulated_find_program(emulated_qemu(datadir, path), file, sizeof file))
+    if (!program_find(emulated_qemu(datadir, path), file, sizeof file))
         return err_set(e, STATUS_ERROR,
                        "the emulated KVM host needs qemu-system-x86_64, which is not in PATH; run "
                        "'apt-get install qemu-system-x86'");
@@ -105,13 +106,16 @@ static enum relay_end run_once(const struct emulated_options *o, const struct em
 {
     const bool debug = getenv(EMULATED_DEBUG_VARIABLE) != NULL;
     const int saved = from_saved ? emulated_saved_open(o, rw_dirs, start_seconds) : -1;
-    const struct emulated_passed passed = {
-        .gdb = o->gdb ? o->gdb_fd : -1, .state = saved, .monitor = -1};
+    struct emulated_passed passed = EMULATED_PASSED_NONE;
     struct string_list args = {0};
     struct emulated_process host = EMULATED_NO_PROCESS;
     enum relay_end end = RELAY_FAILED;
     sigset_t old;
 
+    passed.gdb = o->gdb ? o->gdb_fd : -1;
+    passed.state = saved;
+    for (unsigned i = 0; i < o->net_count; i++)
+        passed.nets[i] = o->net_fds[i];
     emulated_qemu_args(o, rw_dirs, debug, &args);
     if (saved >= 0) {
         string_list_add(&args, "-incoming");
@@ -190,6 +194,8 @@ int emulated_run(const struct emulated_options *o, char **argv, struct err *e)
         describe_caller(&r);
         if (o->gdb)
             r.flags |= KHOST_GDB;
+        if (o->net_count)
+            r.flags |= KHOST_NET;
         status = run_with(o, &r, &rw_dirs, e);
     }
     string_list_free(&rw_dirs);

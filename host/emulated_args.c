@@ -89,6 +89,21 @@ static void add_shared_directory(struct string_list *out, const char *tag, const
     free(escaped);
 }
 
+/* The wires of the command's NICs. Without one nobody is there. */
+static void add_nets(struct string_list *out, const struct emulated_options *o)
+{
+    for (unsigned i = 0; i < MAX_NICS; i++) {
+        string_list_add(out, "-chardev");
+        if (i < o->net_count && o->net_fds[i] >= 0)
+            string_list_add(out, "socket,id=net%u,fd=%u", i, EMULATED_NET_FD + i);
+        else
+            string_list_add(out, "null,id=net%u", i);
+        string_list_add(out, "-device");
+        string_list_add(out, "virtserialport,chardev=net%u,nr=%u,name=" KHOST_NET_PORT_NAME, i,
+                        KHOST_PORT_NET + i, i);
+    }
+}
+
 static void add_network(struct string_list *out, const struct emulated_options *o)
 {
     struct bytes netdev = {0};
@@ -182,7 +197,7 @@ void emulated_qemu_args(const struct emulated_options *o, const struct string_li
     string_list_add(out, show_console ? "stdio" : "none");
 
     string_list_add(out, "-device");
-    string_list_add(out, "virtio-serial-pci,max_ports=8");
+    string_list_add(out, "virtio-serial-pci,max_ports=16");
     for (int port = KHOST_PORT_CONTROL; port <= KHOST_PORT_STDERR; port++) {
         string_list_add(out, "-chardev");
         string_list_add(out, "socket,id=port%d,fd=%d", port,
@@ -191,6 +206,7 @@ void emulated_qemu_args(const struct emulated_options *o, const struct string_li
         string_list_add(out, "virtserialport,chardev=port%d,nr=%d", port, port);
     }
     add_gdb(out, o->gdb);
+    add_nets(out, o);
     add_network(out, o);
     add_shared_directory(out, KHOST_ROOT_TAG, "/", ",readonly=on");
     for (size_t i = 0; i < rw_dirs->count || i < EMULATED_RW_DIRS_LEAST; i++) {

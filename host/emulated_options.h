@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/limits.h"
+
 /* What emulated_run() is told of the host to start. */
 
 struct emulated_forward {
@@ -30,6 +32,10 @@ struct emulated_options {
      * to whoever connects to gdb_fd: a listening socket, the caller's. */
     bool gdb;
     int gdb_fd;
+    /* The command finds each of these streams, the caller's, as the port KHOST_NET_PORT_NAME of its
+     * number. */
+    unsigned net_count;
+    int net_fds[MAX_NICS];
 };
 
 /* Set in the command's environment, so that it can tell that it runs inside. */

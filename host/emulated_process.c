@@ -17,31 +17,13 @@
 #include "host/emulated_options.h"
 
 /* Numbers behind EMULATED_FIRST_PORT_FD, with gaps. */
-#define PASSED_MAX (EMULATED_MONITOR_FD + 1 - EMULATED_FIRST_PORT_FD)
+#define PASSED_MAX (EMULATED_NET_FD + (int)MAX_NICS - EMULATED_FIRST_PORT_FD)
 
 static void close_ports(const int ports[EMULATED_PORTS])
 {
     for (int i = 0; i < EMULATED_PORTS; i++)
         if (ports[i] >= 0)
             close(ports[i]);
-}
-
-bool emulated_find_program(const char *program, char *file, size_t size)
-{
-    const char *path = getenv("PATH");
-    char *dirs = strdup(path ? path : "/usr/bin:/bin"), *rest = dirs, *dir;
-    bool found = false;
-
-    if (strchr(program, '/')) {
-        snprintf(file, size, "%s", program);
-        found = access(file, X_OK) == 0;
-    }
-    while (!strchr(program, '/') && !found && (dir = strsep(&rest, ":"))) {
-        snprintf(file, size, "%s/%s", *dir ? dir : ".", program);
-        found = access(file, X_OK) == 0;
-    }
-    free(dirs);
-    return found;
 }
 
 /* In the child, only async-signal-safe calls. */
@@ -83,6 +65,8 @@ int emulated_process_start(struct emulated_process *p, char **args,
 {
     int theirs[PASSED_MAX] = {-1, -1, -1, -1, passed->gdb, passed->state, passed->monitor};
     const pid_t parent = getpid();
+    for (unsigned i = 0; i < MAX_NICS; i++)
+        theirs[EMULATED_NET_FD - EMULATED_FIRST_PORT_FD + i] = passed->nets[i];
     *p = EMULATED_NO_PROCESS;
     p->said = memfd_create("qemu-stderr", MFD_CLOEXEC);
     bool ok = p->said >= 0;

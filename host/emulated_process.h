@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "base/limits.h"
 
 #define EMULATED_PORTS 4
 
@@ -18,14 +19,12 @@ struct emulated_process {
 #define EMULATED_NO_PROCESS                                                                        \
     ((struct emulated_process){.pid = -1, .ports = {-1, -1, -1, -1}, .said = -1})
 
-/* Finds a program in PATH, unless its name is a path already; false where there is none that can
- * be executed. */
-bool emulated_find_program(const char *program, char *file, size_t size);
-
 /* What QEMU gets besides its ports, at EMULATED_GDB_FD and so on (emulated_args.h); -1: not. */
 struct emulated_passed {
-    int gdb, state, monitor;
+    int gdb, state, monitor, nets[MAX_NICS];
 };
+#define EMULATED_PASSED_NONE                                                                       \
+    ((struct emulated_passed){.gdb = -1, .state = -1, .monitor = -1, .nets = {-1, -1, -1, -1}})
 
 /*
  * Start args[0] (looked for in PATH) with the ports' other ends at EMULATED_FIRST_PORT_FD and

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/program.h"
 #include "host/emulated_process.h"
 #include "host/emulated_tsc.h"
 
@@ -118,7 +119,7 @@ static bool saved_names(const struct emulated_options *o, char names[2][NAME_BYT
     char qemu[EMULATED_PATH_MAX];
 
     if (!emulated_tsc_steps(o->tsc_khz, steps) || getenv(EMULATED_DEBUG_VARIABLE) ||
-        !emulated_find_program(o->qemu, qemu, sizeof qemu))
+        !program_find(o->qemu, qemu, sizeof qemu))
         return false;
     for (int i = 0; i < 2; i++)
         snprintf(names[i], NAME_BYTES, "host-%uM-%016llx", o->memory_mib,
@@ -230,7 +231,9 @@ static bool save(const struct emulated_options *o, int state, unsigned start_sec
     string_list_add(&args, "-mon");
     string_list_add(&args, "chardev=monitor,mode=readline");
     snprintf(up, sizeof up, "R %u\n", KHOST_PROTOCOL_VERSION);
-    const struct emulated_passed passed = {.gdb = -1, .state = state, .monitor = monitor[1]};
+    struct emulated_passed passed = EMULATED_PASSED_NONE;
+    passed.state = state;
+    passed.monitor = monitor[1];
     const bool started = emulated_process_start(&host, args.items, &passed, false, &e) == 0;
     close(monitor[1]);
     const bool saved = started && wait_for(host.ports[0], "\n", text, sizeof text, start_seconds) &&

@@ -1,7 +1,6 @@
 #include "host/gdb_listen.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -19,14 +18,13 @@
 #include "base/file.h"
 #include "guest-tools/khost/protocol.h"
 #include "host/emulated.h"
+#include "host/emulated_port.h"
 
 /* How often a port is looked at for a client: it tells of one by nothing that could be waited for.
  */
 #define PORT_MS 50
 /* How often *quit is looked at. */
 #define QUIT_MS 200
-/* How long the kernel may take to show the port, after the emulated host's start. */
-#define PORT_TRIES 100
 
 static int refuse(struct gdb_listener *l, const char *what, struct err *e)
 {
@@ -119,35 +117,6 @@ int gdb_listen(struct gdb_listener *l, const char *where, struct err *e)
     return listen_tcp(l, (uint16_t)port, e);
 }
 
-static bool port_is_gdb(const char *port)
-{
-    char path[300], name[32] = "";
-
-    snprintf(path, sizeof path, "/sys/class/virtio-ports/%s/name", port);
-    FILE *f = fopen(path, "re");
-    bool found = f && fgets(name, sizeof name, f) && !strcmp(name, KHOST_GDB_PORT_NAME "\n");
-    if (f)
-        fclose(f);
-    return found;
-}
-
-static bool find_port(struct gdb_listener *l)
-{
-    DIR *dir = opendir("/sys/class/virtio-ports");
-    struct dirent *entry;
-    bool found = false;
-
-    while (dir && !found && (entry = readdir(dir))) {
-        found = entry->d_name[0] != '.' && strlen(entry->d_name) < sizeof l->device - 5 &&
-                port_is_gdb(entry->d_name);
-        if (found)
-            snprintf(l->device, sizeof l->device, "/dev/%.58s", entry->d_name);
-    }
-    if (dir)
-        closedir(dir);
-    return found;
-}
-
 int gdb_open(struct gdb_listener *l, const char *where, struct err *e)
 {
     const char *name = getenv(GDB_NAME_VARIABLE);
@@ -156,11 +125,8 @@ int gdb_open(struct gdb_listener *l, const char *where, struct err *e)
         return gdb_listen(l, where, e);
     *l = (struct gdb_listener){.fd = -1};
     snprintf(l->name, sizeof l->name, "%s", name ? name : "?");
-    for (unsigned i = 0; i < PORT_TRIES; i++) {
-        if (find_port(l))
-            return 0;
-        usleep(PORT_MS * 1000);
-    }
+    if (emulated_port_find(KHOST_GDB_PORT_NAME, l->device))
+        return 0;
     return err_set(e, STATUS_ERROR, "the emulated KVM host has no port for gdb");
 }
 

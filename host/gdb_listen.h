@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "host/emulated_port.h"
 
 /*
  * Where gdb comes in: a socket on this machine only, or, inside the emulated KVM host, a
@@ -13,10 +14,10 @@
 #define GDB_DEFAULT_PORT "1234"
 
 struct gdb_listener {
-    int fd;          /* listening socket; -1: the port is it */
-    bool unlink;     /* name is a socket that we made */
-    char name[128];  /* for gdb's "target remote": localhost:1234, or a path */
-    char device[64]; /* of the port */
+    int fd;                         /* listening socket; -1: the port is it */
+    bool unlink;                    /* name is a socket that we made */
+    char name[128];                 /* for gdb's "target remote": localhost:1234, or a path */
+    char device[EMULATED_PORT_MAX]; /* of the port */
 };
 
 /* The name of the outer socket, in the environment of a command inside the emulated host. */

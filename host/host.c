@@ -18,6 +18,7 @@
 #include "host/emulated.h"
 #include "host/emulated_tsc.h"
 #include "host/gdb_listen.h"
+#include "host/host_net.h"
 #include "host/vmx.h"
 #include "recording/reader.h"
 #include "recording/writer.h"
@@ -104,6 +105,25 @@ static int listen_for_gdb(struct gdb_listener *l, const char *where,
     return 0;
 }
 
+/* What NICs are connected to is on this host, also for a machine inside: so a forwarded port is the
+ * user's own. */
+static int open_nets(const struct host_needs *needs, struct emulated_options *options,
+                     struct err *e)
+{
+    for (; options->net_count < needs->net_count; options->net_count++)
+        if (host_net_open(&needs->nets[options->net_count], options->net_count,
+                          &options->net_fds[options->net_count], e) < 0)
+            return -1;
+    return 0;
+}
+
+static void close_nets(const struct emulated_options *options)
+{
+    for (unsigned i = 0; i < options->net_count; i++)
+        if (options->net_fds[i] >= 0)
+            close(options->net_fds[i]);
+}
+
 /*
  * Locks do not come out of the emulated host, so the recording's is held here, from when the file
  * is there until this process ends.
@@ -187,7 +207,9 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
     }
     if (needs->added_to && take_lock(needs->added_to) == 0)
         setenv(RECORDING_TAKEN_VARIABLE, "1", 1);
-    if (needs->recording && hold_lock(needs->recording, e) < 0) {
+    if ((needs->recording && hold_lock(needs->recording, e) < 0) ||
+        open_nets(needs, &options, e) < 0) {
+        close_nets(&options);
         gdb_listener_close(&listener);
         return -1;
     }
@@ -195,6 +217,7 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
             inv->host == HOST_EMULATED ? "as asked for" : "this CPU offers no VMX or SVM");
     inv->argv[0] = (char *)inv->self;
     int rc = emulated_run(&options, inv->argv, e);
+    close_nets(&options);
     gdb_listener_close(&listener);
     return rc;
 }
@@ -203,9 +226,9 @@ static int run_vmx(const struct invocation *inv, const struct host_needs *needs,
 {
     const char *const datadir = host_data_dir(inv);
 
-    if (needs->gdb)
+    if (needs->gdb || needs->net_count)
         return err_set(e, STATUS_ERROR,
-                       "nothing reaches into the emulated Intel host: no --gdb there");
+                       "nothing reaches into the emulated Intel host: no --gdb and no --net there");
     for (unsigned i = 0; i < needs->write_path_count; i++) {
         char directory[PATH_MAX], here[PATH_MAX];
         if (!real_directory_of(needs->write_paths[i], directory) || !getcwd(here, sizeof here) ||

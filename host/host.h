@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "host/net/net_spec.h"
 #include "vmm/kvm/frame_rf.h"
 
 /* Where a command runs: on this machine's KVM, or in an emulated KVM host. */
@@ -26,11 +27,13 @@ struct host_needs {
     uint64_t guest_memory;      /* bytes */
     const char *write_paths[4]; /* files to be made or changed: their directories become writable */
     unsigned write_path_count;
-    const char *recording;  /* to be made; NULL: none */
-    const char *added_to;   /* a finished one that may be added to; NULL: none */
-    enum frame_rf frame_rf; /* of what is replayed; FRAME_RF_UNKNOWN: nothing is */
-    bool in_progress;       /* one that is read is still being recorded */
-    const char *gdb;        /* where gdb is waited for (host/gdb_listen.h); NULL: nowhere */
+    const char *recording;       /* to be made; NULL: none */
+    const char *added_to;        /* a finished one that may be added to; NULL: none */
+    enum frame_rf frame_rf;      /* of what is replayed; FRAME_RF_UNKNOWN: nothing is */
+    bool in_progress;            /* one that is read is still being recorded */
+    const char *gdb;             /* where gdb is waited for (host/gdb_listen.h); NULL: nowhere */
+    const struct net_spec *nets; /* what NICs are connected to, of a machine that has some */
+    unsigned net_count;
 };
 
 /*

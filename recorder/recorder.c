@@ -50,7 +50,7 @@ struct recorder {
     uint64_t outputs; /* running digest */
     uint64_t epoch_due_ns;
     struct recorder_stats stats;
-    struct bytes scratch;
+    struct bytes scratch, places;
 };
 
 struct recorder *recorder_create(const char *path, bool overwrite, const char *meta, struct err *e)
@@ -318,6 +318,39 @@ void recorder_received(struct recorder *r, const uint8_t *data, size_t len)
     put_event(r, &event);
 }
 
+void recorder_frame(struct recorder *r, unsigned nic, uint64_t now_ns, uint32_t len,
+                    const struct net_segment *segment, unsigned count)
+{
+    struct event event = {.kind = EVENT_FRAME};
+    struct frame_place last = {0};
+
+    if (!r)
+        return;
+    bytes_clear(&r->places);
+    for (unsigned i = 0; i < count; i++)
+        frame_put_place(&r->places, &last,
+                        &(struct frame_place){.gpa = segment[i].gpa, .len = segment[i].len});
+    event.frame = (struct frame){
+        .nic = nic,
+        .is_sent = segment != NULL,
+        .len = len,
+        .time_ns = now_ns,
+        .places = count,
+        .place_list = r->places.data,
+        .place_list_bytes = r->places.len,
+    };
+    put_event(r, &event);
+}
+
+void recorder_frame_waits(struct recorder *r, unsigned nic, uint64_t now_ns)
+{
+    struct event event = {.kind = EVENT_FRAME,
+                          .frame = {.nic = nic, .is_sent = true, .time_ns = now_ns}};
+
+    if (r)
+        put_event(r, &event);
+}
+
 void recorder_access(struct recorder *r, const struct access *access)
 {
     if (!r)
@@ -506,14 +539,23 @@ static void log_dma(struct recorder *r, bool write, uint64_t gpa, const uint8_t 
     }
 }
 
-static int dma_read(struct dma *dma, uint64_t gpa, void *data, size_t len)
+static int dma_peek(struct dma *dma, uint64_t gpa, void *data, size_t len)
 {
-    struct recorded_dma *d = (struct recorded_dma *)dma;
+    const struct recorded_dma *d = (struct recorded_dma *)dma;
     const void *from = guest_memory_at(d->memory, gpa, len);
 
     if (!from)
         return -1;
     memcpy(data, from, len);
+    return 0;
+}
+
+static int dma_read(struct dma *dma, uint64_t gpa, void *data, size_t len)
+{
+    const struct recorded_dma *d = (struct recorded_dma *)dma;
+
+    if (dma_peek(dma, gpa, data, len) < 0)
+        return -1;
     if (d->recorder && len >= DMA_READ_MIN)
         log_dma(d->recorder, false, gpa, data, len);
     return 0;
@@ -536,7 +578,7 @@ static int dma_write(struct dma *dma, uint64_t gpa, const void *data, size_t len
 void recorded_dma_init(struct recorded_dma *d, const struct guest_memory *m, struct recorder *r)
 {
     *d = (struct recorded_dma){
-        .dma = {.read = dma_read, .write = dma_write},
+        .dma = {.read = dma_read, .peek = dma_peek, .write = dma_write},
         .memory = m,
         .recorder = r,
     };
@@ -610,5 +652,6 @@ void recorder_abort(struct recorder *r)
     chunks_destroy(r->chunks);
     writer_abort(r->writer);
     bytes_free(&r->scratch);
+    bytes_free(&r->places);
     free(r);
 }

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/err.h"
 #include "devices/disk.h"
+#include "devices/virtio/net_link.h"
 #include "mmu/dma.h"
 #include "recording/event.h"
 #include "recording/order/access.h"
@@ -87,6 +88,12 @@ void recorder_hook(struct recorder *r, const struct gp_hook *hook);
  * took. */
 void recorder_time(struct recorder *r, uint64_t now_ns);
 void recorder_received(struct recorder *r, const uint8_t *data, size_t len);
+/* A NIC is about to touch memory for a frame of len bytes, at this device time: of one that is sent
+ * the segments where it lies with its header, in `count` pieces; else NULL. */
+void recorder_frame(struct recorder *r, unsigned nic, uint64_t now_ns, uint32_t len,
+                    const struct net_segment *segment, unsigned count);
+/* One that was to be sent stays where it is for now. */
+void recorder_frame_waits(struct recorder *r, unsigned nic, uint64_t now_ns);
 /* vCPUs that run at the same time: this one has got the right to access an object. Each one's
  * points never fall. Like all calls, under a lock of the caller's where several threads record. */
 void recorder_access(struct recorder *r, const struct access *access);

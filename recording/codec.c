@@ -353,6 +353,77 @@ static void dma_decode(struct cursor *in, struct event_codec *codec, struct dma_
     }
 }
 
+/* ---- frames ---- */
+
+void frame_put_place(struct bytes *list, struct frame_place *last, const struct frame_place *place)
+{
+    bytes_put_svarint(list, (int64_t)(place->gpa - last->gpa));
+    bytes_put_varint(list, place->len);
+    *last = *place;
+}
+
+bool frame_next_place(struct cursor *list, struct frame_place *place)
+{
+    if (!cursor_left(list))
+        return false;
+    place->gpa += (uint64_t)cursor_svarint(list);
+    const uint64_t len = cursor_varint(list);
+    place->len = (uint32_t)len;
+    return !list->bad && len <= UINT32_MAX;
+}
+
+static void frame_encode(struct bytes *out, struct event_codec *codec, const struct frame *f)
+{
+    assert(f->nic < MAX_NICS && f->len >= !f->is_sent && f->len <= FRAME_MAX &&
+           f->places <= FRAME_PLACES_MAX);
+    bytes_put_u8(out, (uint8_t)(f->nic << 1 | f->is_sent));
+    bytes_put_varint(out, f->len);
+    bytes_put_svarint(out, (int64_t)(f->time_ns - codec->time_ns));
+    codec->time_ns = f->time_ns;
+    if (!f->is_sent || !f->len)
+        return;
+    bytes_put_varint(out, f->places);
+    bytes_put(out, f->place_list, f->place_list_bytes);
+}
+
+/* What lies in the places is at least the frame and its header. */
+static void places_decode(struct cursor *in, struct frame *f)
+{
+    const uint64_t places = cursor_varint(in);
+    uint64_t room = 0;
+
+    f->place_list = in->p;
+    if (places > FRAME_PLACES_MAX)
+        in->bad = true;
+    else
+        f->places = (unsigned)places;
+    for (unsigned i = 0; i < f->places && !in->bad; i++) {
+        cursor_svarint(in);
+        const uint64_t len = cursor_varint(in);
+        if (len > UINT32_MAX)
+            in->bad = true;
+        room += len;
+    }
+    f->place_list_bytes = (size_t)(in->p - f->place_list);
+    if (room < FRAME_HEADER + f->len)
+        in->bad = true;
+}
+
+static void frame_decode(struct cursor *in, struct event_codec *codec, struct frame *f)
+{
+    const uint8_t which = cursor_u8(in);
+    const uint64_t len = cursor_varint(in);
+
+    if (which >> 1 >= MAX_NICS || len < !(which & 1) || len > FRAME_MAX)
+        in->bad = true;
+    f->nic = which >> 1;
+    f->is_sent = which & 1;
+    f->len = (uint32_t)len;
+    f->time_ns = codec->time_ns += (uint64_t)cursor_svarint(in);
+    if (f->is_sent && f->len && !in->bad)
+        places_decode(in, f);
+}
+
 /* ---- events ---- */
 
 static void digest_encode(struct bytes *out, const struct state_digest *d)
@@ -426,6 +497,9 @@ void event_encode(struct bytes *out, struct event_codec *codec, const struct eve
         bytes_put_u8(out, event->received.len);
         bytes_put(out, event->received.data, event->received.len);
         break;
+    case EVENT_FRAME:
+        frame_encode(out, codec, &event->frame);
+        break;
     }
 }
 
@@ -491,6 +565,9 @@ bool event_decode(struct cursor *in, struct event_codec *codec, uint32_t version
             in->bad = true;
         else
             cursor_get(in, event->received.data, event->received.len);
+        break;
+    case EVENT_FRAME:
+        frame_decode(in, codec, &event->frame);
         break;
     default:
         in->bad = true;

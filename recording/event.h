@@ -158,7 +158,9 @@ enum event_kind {
     EVENT_REST = 15,     /* of vCPUs that run at the same time: it does not run on from here */
     EVENT_REGAIN = 16,   /* ... the page it has come to comes back as it was when it was lost */
     EVENT_TSD = 17,      /* CR4.TSD of the vCPU that runs is set again (vmm/kvm/cr4.h) */
-    EVENT_LAST = EVENT_TSD,
+    EVENT_FRAME =
+        18, /* for who follows the devices: a NIC touches memory for a frame from here on */
+    EVENT_LAST = EVENT_FRAME,
 };
 
 enum end_reason {
@@ -182,9 +184,33 @@ struct dma_transfer {
     uint64_t chunks[DMA_MAX_CHUNKS]; /* longer writes: a chunk for each 4096 bytes of data */
 };
 
-/* Reads by a device that are shorter are it following its rings: what it read there shows in what
- * it then does. Longer ones are payload, an output of the machine. */
+/* Reads of payload by a device, an output of the machine, are recorded from this length on. Before
+ * version 24 so were those by which it follows its rings. */
 #define DMA_READ_MIN 64
+
+/* A frame of a NIC's. The bytes of one that is received, and of a header of FRAME_HEADER before it,
+ * are those of the EVENT_DMA_WRITEs that follow; of one that is sent they lie in memory. */
+#define FRAME_HEADER     12u
+#define FRAME_PLACES_MAX 256u
+struct frame {
+    unsigned nic; /* less than MAX_NICS */
+    bool is_sent;
+    uint32_t len;     /* 1..FRAME_MAX, without the header; 0, of one that is sent: it has to wait */
+    uint64_t time_ns; /* device time */
+    /* Where one that is sent lies, header included, one piece after another; read with
+     * frame_next_place(). Points into the input. */
+    unsigned places;
+    const uint8_t *place_list;
+    size_t place_list_bytes;
+};
+struct frame_place {
+    uint64_t gpa;
+    uint32_t len;
+};
+/* A piece as it is put behind `last`, which is 0 at first and becomes it, and read, false at the
+ * end. */
+void frame_put_place(struct bytes *list, struct frame_place *last, const struct frame_place *place);
+bool frame_next_place(struct cursor *list, struct frame_place *place);
 
 #define RECEIVED_MAX 16 /* as many as the UART's FIFO takes */
 
@@ -223,6 +249,7 @@ struct event {
         struct dma_transfer dma;
         struct gp_hook hook;
         struct landmark landmark;
+        struct frame frame;
         struct state_digest digest;
         uint64_t time_ns;
         struct {

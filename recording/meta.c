@@ -1,5 +1,6 @@
 #include "recording/meta.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/limits.h"
@@ -67,6 +68,35 @@ const char *meta_frame_rf(const json_t *meta)
     const char *name = json_string_value(of_machine(meta, "frame_rf"));
 
     return name ? name : "none";
+}
+
+/* Twelve digits and colons; a text that is no address gives zeroes. */
+static void read_mac(const char *text, uint8_t mac[META_MAC_BYTES])
+{
+    unsigned byte[META_MAC_BYTES] = {0};
+
+    if (!text || sscanf(text, "%2x:%2x:%2x:%2x:%2x:%2x", &byte[0], &byte[1], &byte[2], &byte[3],
+                        &byte[4], &byte[5]) != META_MAC_BYTES)
+        memset(byte, 0, sizeof byte);
+    for (unsigned i = 0; i < META_MAC_BYTES; i++)
+        mac[i] = (uint8_t)byte[i];
+}
+
+unsigned meta_nics(const json_t *meta, uint8_t macs[][META_MAC_BYTES])
+{
+    const json_t *nics = json_object_get(meta, "nics");
+    const size_t count = json_array_size(nics) < MAX_NICS ? json_array_size(nics) : MAX_NICS;
+
+    for (size_t i = 0; i < count; i++)
+        read_mac(json_string_value(json_object_get(json_array_get(nics, i), "mac")), macs[i]);
+    return (unsigned)count;
+}
+
+uint64_t meta_epoch_ns(const json_t *meta)
+{
+    const json_int_t ns = json_integer_value(of_machine(meta, "epoch_ns"));
+
+    return ns > 0 ? (uint64_t)ns : 0;
 }
 
 const char *meta_disk(const json_t *meta)

@@ -29,6 +29,11 @@ uint32_t meta_mxcsr_mask(const json_t *meta);
  * recording that does not say is taken to be of a QEMU that sets it in none, as nearly all of
  * before are. */
 const char *meta_frame_rf(const json_t *meta);
+/* Its NICs, at most MAX_NICS, and the address of each. */
+#define META_MAC_BYTES 6u
+unsigned meta_nics(const json_t *meta, uint8_t macs[][META_MAC_BYTES]);
+/* The time of day at its device time 0, ns since 1970 UTC; 0 when it does not say. */
+uint64_t meta_epoch_ns(const json_t *meta);
 /* The image that the recorded machine's disk was, or NULL if it had none. */
 const char *meta_disk(const json_t *meta);
 

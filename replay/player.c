@@ -327,6 +327,7 @@ int player_apply(struct player *p, const struct event *event, struct err *e)
         return compare_digest(p, &event->digest, e);
     case EVENT_TIME:
     case EVENT_RECEIVED:
+    case EVENT_FRAME:
         return 0;
     case EVENT_END:
         p->status = PLAYER_ENDED;
@@ -352,6 +353,8 @@ static int apply_events(struct player *p, struct err *e)
         if (rc < 0 || p->status == PLAYER_BREAK || p->status == PLAYER_STOPPED)
             return rc;
         player_consume(p);
+        if (p->follower && p->follower->behind && p->follower->behind(p->follower, e) < 0)
+            return -1;
         if (forced && p->status == PLAYER_RUNNING && breakpoints_hit(&p->stops))
             p->status = PLAYER_BREAK;
         if (forced || p->status != PLAYER_RUNNING)

@@ -98,6 +98,8 @@ struct player_follower {
     int (*access)(struct player_follower *f, const struct vcpu_exit *exit, struct err *e);
     /* An event, before it is applied. */
     int (*event)(struct player_follower *f, const struct event *event, struct err *e);
+    /* Behind each: what follows at this sync point can be taken, as in access(). May be NULL. */
+    int (*behind)(struct player_follower *f, struct err *e);
 };
 
 struct player {
@@ -196,8 +198,8 @@ static inline const struct kvm_regs *player_mark_regs(const struct player_mark *
 }
 
 /*
- * For a follower, within access(): have the recording's next event if it happens at this sync
- * point, else NULL (or -1). player_take() applies it and goes on behind it.
+ * For a follower, within access() and behind(): have the recording's next event if it happens at
+ * this sync point, else NULL (or -1). player_take() applies it and goes on behind it.
  */
 int player_next(struct player *p, const struct event **next, struct err *e);
 int player_take(struct player *p, struct err *e);

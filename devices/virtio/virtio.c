@@ -92,6 +92,14 @@ bool virtio_pop(struct virtio_device *vd, unsigned queue, struct virtio_chain *c
     return got > 0;
 }
 
+unsigned virtio_available(struct virtio_device *vd, unsigned queue)
+{
+    assert(queue < vd->kind->queues);
+    return virtio_is_live(vd) && vd->queue[queue].enabled
+               ? virtio_queue_available(&vd->queue[queue], vd->dma)
+               : 0;
+}
+
 void virtio_push(struct virtio_device *vd, unsigned queue, const struct virtio_chain *chain,
                  uint32_t written)
 {

@@ -14,8 +14,8 @@
  * queues, configuration, interrupts, and being broken. A kind of device (virtio_blk.c) stands on
  * top of it, a transport (virtio_pci.c) below.
  *
- * Devices are synchronous: a notification is served whole before the guest goes on, so that every
- * completion has an exact place in the recording.
+ * A notification is served before the guest goes on. What comes later by itself (a network's
+ * frames) comes at a sync point, too, so that every completion has an exact place in the recording.
  */
 #define VIRTIO_MAX_QUEUES 4
 
@@ -86,6 +86,9 @@ void virtio_init(struct virtio_device *vd, const struct device_ops *ops,
  * broken and the device therefore, too.
  */
 bool virtio_pop(struct virtio_device *vd, unsigned queue, struct virtio_chain *chain);
+/* How many there are; UINT_MAX when something is wrong with the ring, which virtio_pop() will tell.
+ */
+unsigned virtio_available(struct virtio_device *vd, unsigned queue);
 /* Return it with the number of bytes written to it. */
 void virtio_push(struct virtio_device *vd, unsigned queue, const struct virtio_chain *chain,
                  uint32_t written);

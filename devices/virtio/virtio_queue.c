@@ -1,6 +1,7 @@
 #include "devices/virtio/virtio_queue.h"
 
 #include <assert.h>
+#include <limits.h>
 
 /* Layout of the rings, section 2.7. */
 #define DESC_BYTES         16
@@ -41,7 +42,7 @@ static int read_u16(struct dma *dma, uint64_t gpa, uint16_t *v)
 {
     uint8_t raw[2];
 
-    if (dma->read(dma, gpa, raw, sizeof raw) < 0)
+    if (dma->peek(dma, gpa, raw, sizeof raw) < 0)
         return -1;
     *v = (uint16_t)get_le(raw, 2);
     return 0;
@@ -113,7 +114,7 @@ static const char *walk_indirect(struct dma *dma, const struct descriptor *table
 
     if (!count || table->len % DESC_BYTES || count > VIRTIO_CHAIN_MAX)
         return "indirect table of impossible size";
-    if (dma->read(dma, table->gpa, raw, table->len) < 0)
+    if (dma->peek(dma, table->gpa, raw, table->len) < 0)
         return "indirect table is not in RAM";
     for (unsigned seen = 0; seen < count; seen++) {
         struct descriptor d = decode(raw + (size_t)index * DESC_BYTES);
@@ -143,7 +144,7 @@ static const char *walk_chain(const struct virtio_queue *q, struct dma *dma, boo
 
         if (index >= q->size)
             return "descriptor index out of range";
-        if (dma->read(dma, q->desc + (uint64_t)index * DESC_BYTES, raw, sizeof raw) < 0)
+        if (dma->peek(dma, q->desc + (uint64_t)index * DESC_BYTES, raw, sizeof raw) < 0)
             return "descriptor table is not in RAM";
         d = decode(raw);
         if (d.flags & DESC_INDIRECT) {
@@ -184,6 +185,16 @@ int virtio_queue_pop(struct virtio_queue *q, struct dma *dma, bool indirect,
         return -1;
     q->next_avail++;
     return 1;
+}
+
+unsigned virtio_queue_available(const struct virtio_queue *q, struct dma *dma)
+{
+    uint16_t index;
+
+    if (read_u16(dma, q->avail + AVAIL_INDEX, &index) < 0 ||
+        (uint16_t)(index - q->next_avail) > q->size)
+        return UINT_MAX;
+    return (uint16_t)(index - q->next_avail);
 }
 
 int virtio_queue_push(struct virtio_queue *q, struct dma *dma, uint16_t head, uint32_t written)

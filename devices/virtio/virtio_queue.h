@@ -54,6 +54,9 @@ const char *virtio_queue_check(const struct virtio_queue *q);
 int virtio_queue_pop(struct virtio_queue *q, struct dma *dma, bool indirect,
                      struct virtio_chain *chain, const char **fault);
 
+/* How many the driver has made available; UINT_MAX: the ring is broken. */
+unsigned virtio_queue_available(const struct virtio_queue *q, struct dma *dma);
+
 /* Return a buffer, in the next element of the used ring: `written` bytes were written from its
  * first writable byte on. The driver does not see it before virtio_queue_publish(). 0, or -1 when
  * the used ring is not in RAM. */

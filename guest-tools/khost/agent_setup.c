@@ -225,13 +225,13 @@ static void mount_rw(const struct request *r, size_t index)
     free(where);
 }
 
-/* The kernel creates its node some time after the other ports'. Not opened here: what a gdb that is
- * there already has sent would be lost. */
-static void give_gdb_port(void)
+/* The kernel creates such a node some time after the other ports'. Not opened here: what a gdb that
+ * is there already has sent would be lost. */
+static void give_port(unsigned number)
 {
     char path[32];
 
-    snprintf(path, sizeof path, "/dev/vport0p%u", (unsigned)KHOST_PORT_GDB);
+    snprintf(path, sizeof path, "/dev/vport0p%u", number);
     for (int tries = 0; chmod(path, 0666) != 0; tries++) {
         if (tries == 5000)
             agent_fail("%s: %s", path, strerror(errno));
@@ -255,7 +255,9 @@ static void mount_devices(const struct request *r)
     /* The caller's uid shall be able to do here what root can: page ownership needs userfaultfd. */
     chmod("/dev/userfaultfd", 0666);
     if (r->flags & KHOST_GDB)
-        give_gdb_port();
+        give_port(KHOST_PORT_GDB);
+    for (unsigned i = 0; (r->flags & KHOST_NET) && i < KHOST_NETS; i++)
+        give_port(KHOST_PORT_NET + i);
     write_file("/proc/sys/vm/unprivileged_userfaultfd", "1");
 }
 

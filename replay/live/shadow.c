@@ -10,6 +10,7 @@
 #include "devices/clock_ticks.h"
 #include "recorder/live_state.h"
 #include "recorder/recorder.h"
+#include "recording/meta.h"
 #include "vmm/kvm/msr.h"
 #include "vmm/machine/pc_access.h"
 
@@ -56,7 +57,7 @@ static int transfer(struct shadow *s, bool write, uint64_t gpa, const uint8_t *d
                    write ? "to" : "from", (unsigned long long)(gpa + done));
         else if (player_take(s->player, s->e) < 0)
             s->differs = true;
-        else if (write && !s->entropy && memcmp(memory, data + done, n) != 0)
+        else if (write && !s->unknown && memcmp(memory, data + done, n) != 0)
             differ(s, "%zu bytes for memory at %#llx are others%s", n,
                    (unsigned long long)(gpa + done),
                    s->has_disk ? " (is this the disk image, unchanged?)" : "");
@@ -81,6 +82,19 @@ static int dma_read(struct dma *dma, uint64_t gpa, void *data, size_t len)
     return len >= DMA_READ_MIN ? transfer(s, false, gpa, data, len) : 0;
 }
 
+static int dma_peek(struct dma *dma, uint64_t gpa, void *data, size_t len)
+{
+    const struct shadow *s = shadow_of_dma(dma);
+    const void *from = guest_memory_at(&s->player->vm.memory, gpa, len);
+
+    if (recording_version(s->player->recording) < RECORDING_FRAMES)
+        return dma_read(dma, gpa, data, len);
+    if (!from || s->differs)
+        return -1;
+    memcpy(data, from, len);
+    return 0;
+}
+
 static int dma_write(struct dma *dma, uint64_t gpa, const void *data, size_t len)
 {
     struct shadow *s = shadow_of_dma(dma);
@@ -95,7 +109,81 @@ static void entropy(void *opaque, void *buf, size_t len)
     struct shadow *s = opaque;
 
     memset(buf, 0, len);
-    s->entropy = true;
+    s->unknown = true;
+}
+
+/* ---- frames of NICs ---- */
+
+/* The recording's next event, if it is a frame of this NIC's that is sent; else NULL. */
+static const struct frame *next_sent(const struct shadow_link *link)
+{
+    struct shadow *s = link->shadow;
+    const struct event *next;
+
+    if (!s->differs && player_next(s->player, &next, s->e) < 0)
+        s->differs = true;
+    return !s->differs && next && next->kind == EVENT_FRAME && next->frame.is_sent &&
+                   next->frame.nic == link->nic
+               ? &next->frame
+               : NULL;
+}
+
+static bool link_takes(struct net_link *link)
+{
+    const struct shadow_link *l = (struct shadow_link *)link;
+    const struct frame *next = l->shadow->has_frame ? NULL : next_sent(l);
+
+    if (!next || next->len)
+        return !l->shadow->differs;
+    player_pass(l->shadow->player);
+    return false;
+}
+
+/* The frame that the recording has here is the one that the device is about to move. */
+static void link_begin(struct net_link *link, uint32_t len, const struct net_segment *segment,
+                       unsigned count)
+{
+    const struct shadow_link *l = (struct shadow_link *)link;
+    struct shadow *s = l->shadow;
+    const struct frame *next = s->has_frame ? &s->frame : next_sent(l);
+
+    (void)count;
+    if (s->differs)
+        return;
+    if (!next || next->len != len || next->is_sent != (segment != NULL) || next->nic != l->nic)
+        differ(s, "a frame of %u bytes is not in the recording", len);
+    else if (!s->has_frame)
+        player_pass(s->player);
+    s->has_frame = false;
+}
+
+static void link_send(struct net_link *link, const uint8_t *frame, size_t len)
+{
+    (void)link;
+    (void)frame;
+    (void)len;
+}
+
+/* A frame was moved, or was to be, at no access of the guest's. */
+static int follow_frame(struct player_follower *f, struct err *e)
+{
+    static const uint8_t unknown[FRAME_MAX];
+    struct shadow *s = shadow_of(f);
+
+    if (!s->has_frame)
+        return 0;
+    s->e = e;
+    struct virtio_net *net = &s->pc.nics[s->frame.nic].net;
+    if (s->frame.is_sent) {
+        virtio_net_send(net);
+    } else {
+        s->unknown = true;
+        virtio_net_receive(net, unknown, s->frame.len);
+        s->unknown = false;
+    }
+    if (s->has_frame && !s->differs)
+        differ(s, "a frame is not the device's");
+    return s->differs ? -1 : 0;
 }
 
 static void request(void *opaque, enum machine_request wanted)
@@ -140,7 +228,7 @@ static int serve(struct shadow *s, const struct vcpu_exit *exit)
         return -1;
     if (next && next->kind == EVENT_TIME)
         now = next->time_ns; /* if it is this access's; nobody asks otherwise */
-    s->entropy = false;
+    s->unknown = false;
     const bool asked = pc_serve(&s->pc, &ours, now);
     if (s->differs)
         return -1;
@@ -211,6 +299,12 @@ static int follow_event(struct player_follower *f, const struct event *event, st
         if (serial_receive(&s->pc.serial, event->received.data, event->received.len) !=
             event->received.len)
             return differ(s, "the console takes less input");
+        return 0;
+    case EVENT_FRAME:
+        if (event->frame.nic >= s->pc.config.nic_count)
+            return differ(s, "a frame is of a NIC that there is not");
+        s->frame = event->frame;
+        s->has_frame = event->frame.len > 0;
         return 0;
     case EVENT_INJECT:
         if (!irqchip_pending(chip) || irqchip_acknowledge(chip) != event->vector)
@@ -355,18 +449,40 @@ static int load_snapshot(struct shadow *s, struct disk *disk, const struct snaps
     return rc;
 }
 
+/* The NICs that the recording says there are. */
+static int plug_nics(struct shadow *s, struct pc_config *config, struct err *e)
+{
+    json_t *meta = meta_load(s->player->recording, e);
+    uint8_t macs[MAX_NICS][VIRTIO_NET_MAC_BYTES];
+
+    if (!meta)
+        return -1;
+    config->nic_count = meta_nics(meta, macs);
+    for (unsigned i = 0; i < config->nic_count; i++) {
+        s->links[i] = (struct shadow_link){
+            .link = {.takes = link_takes, .begin = link_begin, .send = link_send},
+            .shadow = s,
+            .nic = i,
+        };
+        config->nics[i].link = &s->links[i].link;
+        memcpy(config->nics[i].mac, macs[i], sizeof macs[i]);
+    }
+    json_decref(meta);
+    return 0;
+}
+
 int shadow_open(struct shadow *s, struct player *p, struct disk *disk, uint64_t kexec_hook,
                 const struct snapshot_entry *from, struct err *e)
 {
     *s = (struct shadow){
-        .follower = {.access = follow_access, .event = follow_event},
-        .dma = {.read = dma_read, .write = dma_write},
+        .follower = {.access = follow_access, .event = follow_event, .behind = follow_frame},
+        .dma = {.read = dma_read, .peek = dma_peek, .write = dma_write},
         .player = p,
         .has_disk = disk != NULL,
         .kexec_hook = kexec_hook,
         .e = e,
     };
-    const struct pc_config config = {
+    struct pc_config config = {
         .cpus = 1,
         .dma = &s->dma,
         .disk = disk,
@@ -379,7 +495,7 @@ int shadow_open(struct shadow *s, struct player *p, struct disk *disk, uint64_t 
         return err_set(e, STATUS_ERROR,
                        "%s is of a machine with several CPUs, whose devices cannot be followed",
                        recording_path(p->recording));
-    if (pc_init(&s->pc, &config, e) < 0 ||
+    if (plug_nics(s, &config, e) < 0 || pc_init(&s->pc, &config, e) < 0 ||
         (from ? load_snapshot(s, disk, from, e) : load_initial(s, disk, e)) < 0)
         return -1;
     s->told_ns = s->pc.time.now_ns;

@@ -9,11 +9,13 @@
  * The devices of a replayed machine. A replay needs none, but a machine that is to go live from it
  * does (replay/live/live.h): so here a set of them follows it. They get what the recorded machine's
  * devices got: every access of the guest, the device time that the recording notes, console input,
- * the interrupts that were taken. What they put out goes nowhere: the guest gets the recording's.
+ * the moments when frames were moved, the interrupts that were taken. What they put out goes
+ * nowhere: the guest gets the recording's.
  *
  * It also says whether they are the recorded machine's. Everything that the two have in common is
- * compared: each answer to the guest, each transfer to and from memory and, but for entropy, its
- * bytes, each interrupt. Another disk image shows here at the first block that the guest reads.
+ * compared: each answer to the guest, each transfer to and from memory and, but for entropy and
+ * frames that are received, its bytes, each interrupt. Another disk image shows here at the first
+ * block that the guest reads.
  *
  * Nobody goes live from behind a kexec: where the second kernel's code was changed, and where it
  * says that it has put together a module, is not in the recording. So a snapshot there has nothing
@@ -32,7 +34,14 @@ struct shadow {
     uint8_t held_data[PIO_MAX_BYTES];
     uint64_t kexec_hook; /* the kernel's code there says that it is about to start another one */
     uint64_t kexec_at;   /* the sync point where it has; 0: it has not */
-    bool entropy;        /* what a device writes now is not known here */
+    struct shadow_link {
+        struct net_link link;
+        struct shadow *shadow;
+        unsigned nic;
+    } links[MAX_NICS];
+    bool unknown;        /* what a device writes now is not known here */
+    bool has_frame;      /* at no access of the guest's, this frame is moved: */
+    struct frame frame;  /* (its list of places is gone) */
     uint64_t told_ns;    /* the latest time that the guest has been told, in device time */
     enum end_reason end; /* the guest wanted the machine to end; 0: not yet */
     bool differs;        /* some error, in *e, was found in a transfer; the access is to end */

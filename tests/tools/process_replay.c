@@ -383,6 +383,7 @@ static void apply(const struct event *event)
     case EVENT_DIGEST: /* of memory with the marks that a CPU leaves in page tables */
     case EVENT_TIME:
     case EVENT_RECEIVED:
+    case EVENT_FRAME:
         break;
     default:
         fail("this replay knows machines with one CPU only");

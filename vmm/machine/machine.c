@@ -80,7 +80,7 @@ static void on_cpu_request(void *opaque, unsigned index, enum cpu_request reques
 
 static int make_devices(struct machine *m, struct err *e)
 {
-    const struct pc_config config = {
+    struct pc_config config = {
         .dma = &m->dma.dma,
         .disk = m->config.disk,
         .epoch_ns = wall_now_ns(),
@@ -95,6 +95,13 @@ static int make_devices(struct machine *m, struct err *e)
 
     recorded_dma_init(&m->dma, &m->vm.memory, NULL);
     m->start_ns = host_now_ns();
+    if (nics_open(&m->nics, &m->pc, m->config.nics, m->config.nic_count, e) < 0)
+        return -1;
+    config.nic_count = m->config.nic_count;
+    for (unsigned i = 0; i < config.nic_count; i++) {
+        config.nics[i].link = nics_link(&m->nics, i);
+        memcpy(config.nics[i].mac, m->config.nics[i].mac, sizeof config.nics[i].mac);
+    }
     return pc_init(&m->pc, &config, e);
 }
 
@@ -380,6 +387,7 @@ void machine_destroy(struct machine *m)
     code_watch_destroy(m->code_watch);
     crew_destroy(m->crew);
     views_destroy(&m->views);
+    nics_close(&m->nics);
     vm_destroy(&m->vm);
 }
 
@@ -395,7 +403,7 @@ int machine_record(struct machine *m, struct recorder *recorder, struct err *e)
         .loopback = m->pc.serial.mcr & SERIAL_MCR_LOOPBACK,
     };
 
-    m->recorder = recorder;
+    m->recorder = m->nics.recorder = recorder;
     if (m->config.owns_tsd) /* else accesses to CR4 are to stay as they are */
         m->code_watch = code_watch_create();
     recorded_dma_init(&m->dma, &m->vm.memory, recorder);

@@ -17,6 +17,7 @@
 #include "recorder/recorder.h"
 #include "vmm/kvm/views.h"
 #include "vmm/machine/console.h"
+#include "vmm/machine/nics.h"
 #include "vmm/points/clock.h"
 #include "vmm/points/gphook.h"
 
@@ -34,8 +35,10 @@ struct machine_config {
     size_t kernel_len, initrd_len;
     const char *command_line;
     struct disk *disk; /* may be NULL; stays the caller's */
-    bool owns_tsd;     /* CR4.TSD is ours (vmm/kvm/cr4.h): false only for one that goes on from a
-                          recording     in which it was not */
+    struct nic_config nics[MAX_NICS];
+    unsigned nic_count;
+    bool owns_tsd; /* CR4.TSD is ours (vmm/kvm/cr4.h): false only for one that goes on from a
+                      recording     in which it was not */
     const char *cpu_doubt; /* doctor_cpu_doubt(), of one that is recorded; may be NULL */
     const struct clock_ops *clock;
     uint64_t slow;     /* device time passes so many times slower than the host's; at least 1 */
@@ -104,6 +107,7 @@ struct machine {
     struct machine_cpu *cpu;
     struct schedule schedule;
     struct pc pc;
+    struct nics nics;
     uint64_t start_ns; /* when device time was 0, by the host's clock; it may wrap */
     struct recorder *recorder;
     struct recorded_dma dma;

@@ -50,7 +50,8 @@ bool machine_stop_wanted(const struct machine *m)
 
 /* ---- time ---- */
 
-/* The console's thread has input: bring the vCPU thread out of the guest or out of its sleep. */
+/* The console's or a wire's thread has input: bring the vCPU thread out of the guest or out of its
+ * sleep. */
 static void kick_thread(void *opaque)
 {
     kick_send(opaque);
@@ -263,6 +264,7 @@ static int wait_for_interrupt(struct machine *m, struct err *e)
     for (;;) {
         uint64_t now = host_elapsed(m);
         uint64_t deadline = update_devices(m, now);
+        nics_exchange(&m->nics);
         if (schedule_next(m, now) || machine_stop_wanted(m))
             break;
         rc = recorder_epoch(m->recorder, now, e);
@@ -405,6 +407,7 @@ static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
         return 0;
     }
     m->left_ns = now;
+    nics_exchange(&m->nics);
     written_forget(&m->vm, now);
     if (m->recorder && m->config.digest_ns && now >= m->digest_at_ns) {
         m->digest_at_ns = now + m->config.digest_ns;
@@ -490,6 +493,7 @@ static int run_in_turns(struct machine *m, enum end_reason *reason, struct err *
         return -1;
     }
     console_on_input(m->console, kick_thread, &m->kick_target);
+    nics_listen(&m->nics, kick_thread, &m->kick_target);
     m->armed_ns = NEVER;
     m->clock_host.hook = &m->hook;
     m->clock_host.entries = &m->kernel_code.entries;
@@ -503,7 +507,8 @@ static int run_in_turns(struct machine *m, enum end_reason *reason, struct err *
     m->at_sync = true; /* sync point 0: before the first instruction */
     while (!m->ended && rc == 0)
         rc = run_once(m, e);
-    console_ignore_input(m->console); /* nobody is there to be kicked any more */
+    nics_ignore(&m->nics); /* nobody is there to be kicked any more */
+    console_ignore_input(m->console);
     console_flush(m->console);
     timer_delete(m->timer);
     kick_target_end(&m->kick_target);

@@ -129,6 +129,45 @@ static void fill_landmark(struct landmark *l)
     l->pages_digest = l->exact ? rnd() : 0;
 }
 
+/* Of one that is sent the places hold it and its header just so. */
+static void random_frame(struct frame *f)
+{
+    static uint8_t list[2 * 15];
+    const struct frame_place parts[2] = {{.gpa = rnd() >> 20, .len = FRAME_HEADER},
+                                         {.gpa = rnd() >> 20, .len = 1 + rnd() % FRAME_MAX}};
+    struct bytes places = {0};
+    struct frame_place last = {0};
+
+    *f = (struct frame){.nic = rnd() % MAX_NICS, .is_sent = rnd() % 2, .time_ns = rnd()};
+    f->len = f->is_sent && rnd() % 8 == 0 ? 0 : parts[1].len;
+    if (!f->is_sent || !f->len)
+        return;
+    for (f->places = 0; f->places < 2; f->places++)
+        frame_put_place(&places, &last, &parts[f->places]);
+    assert_true(places.len <= sizeof list);
+    memcpy(list, places.data, places.len);
+    f->place_list = list;
+    f->place_list_bytes = places.len;
+    bytes_free(&places);
+}
+
+static void assert_same_frame(const struct frame *a, const struct frame *b)
+{
+    struct cursor list = cursor_of(b->place_list, b->place_list_bytes);
+    struct frame_place place = {0};
+    uint64_t room = 0;
+
+    assert_int_equal(a->nic, b->nic);
+    assert_int_equal(a->is_sent, b->is_sent);
+    assert_int_equal(a->len, b->len);
+    assert_int_equal(a->time_ns, b->time_ns);
+    assert_int_equal(a->places, b->places);
+    assert_int_equal(a->place_list_bytes, b->place_list_bytes);
+    while (frame_next_place(&list, &place))
+        room += place.len;
+    assert_int_equal(room, a->places ? FRAME_HEADER + a->len : 0);
+}
+
 static void random_event(struct event *e, const uint8_t *data)
 {
     memset(e, 0, sizeof *e);
@@ -183,6 +222,9 @@ static void random_event(struct event *e, const uint8_t *data)
         e->received.len = (uint8_t)(1 + rnd() % RECEIVED_MAX);
         for (unsigned i = 0; i < e->received.len; i++)
             e->received.data[i] = (uint8_t)rnd();
+        break;
+    case EVENT_FRAME:
+        random_frame(&e->frame);
         break;
     }
 }
@@ -267,6 +309,9 @@ static void assert_same_event(const struct event *a, const struct event *b)
         break;
     case EVENT_RECEIVED:
         assert_memory_equal(&a->received, &b->received, sizeof a->received);
+        break;
+    case EVENT_FRAME:
+        assert_same_frame(&a->frame, &b->frame);
         break;
     }
 }

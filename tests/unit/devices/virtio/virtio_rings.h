@@ -60,7 +60,7 @@ static inline int ram_write(struct dma *dma, uint64_t gpa, const void *data, siz
 
 static inline void ram_init(struct ram *ram)
 {
-    ram->dma = (struct dma){.read = ram_read, .write = ram_write};
+    ram->dma = (struct dma){.read = ram_read, .peek = ram_read, .write = ram_write};
     ram->bytes = calloc(1, RAM_BYTES);
     ram->written = ram->reads = 0;
     if (!ram->bytes)

@@ -333,7 +333,7 @@ static void record(struct guest *g, struct disk *disk, uint64_t seed, unsigned s
     *g = (struct guest){.access = record_access, .pass = record_pass, .random_time = seed + 1};
     g->vcpu.regs = &g->regs;
     assert_int_equal(guest_memory_create(&g->memory, MEMORY, &e), 0);
-    g->recorder = recorder_create(path, true, "{}", &e);
+    g->recorder = recorder_create(path, true, "{\"machine\": {\"memory\": 33554432}}", &e);
     assert_non_null(g->recorder);
     recorded_dma_init(&g->dma, &g->memory, g->recorder);
     const struct pc_config config = {

@@ -1,0 +1,182 @@
+#!/usr/bin/env bats
+# NICs: frames in and out while recording, and a replay that needs no network for them.
+load helper
+
+# net_run STATUS REC DITTO_N NET...: records the small image with these NICs, in a host of its own.
+net_run() {
+    local status_wanted=$1 rec=$2 n=$3 net
+    local -a nics=()
+    for net in "${@:4}"; do
+        nics+=(--net "$net")
+    done
+    seconds=240 ditto "$status_wanted" run --quiet -o "$rec" "${nics[@]}" --append "ditto.script=net ditto.n=$n" "$IMAGE"
+}
+
+# same_again REC: the replay is identical, and says what $output was.
+same_again() {
+    printf '%s' "$output" | tr -d '\r' >said
+    ditto 0 replay "$1"
+    printf '%s' "$output" | tr -d '\r' >said_again
+    cmp said said_again
+    ditto 0 verify "$1"
+}
+
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+# until_said FILE TEXT: it is there within a minute.
+until_said() {
+    local i
+    for i in {1..600}; do
+        ! grep -q "$2" "$1" 2>/dev/null || return 0
+        sleep 0.1
+    done
+    echo "no '$2' in $1:"
+    cat "$1"
+    return 1
+}
+
+@test "user: what is fetched and what comes in by a forwarded port, and their frames afterwards" {
+    mkdir www
+    head -c 700000 /dev/urandom >www/blob
+    head -c 300000 /dev/urandom >in
+    local web forwarded
+    web=$(free_port)
+    forwarded=$(free_port)
+    python3 -m http.server --bind 127.0.0.1 --directory www "$web" >http.log 2>&1 3>&- &
+    local server=$!
+    (
+        until_said "$BATS_TEST_TMPDIR/out" listening && sleep 1 && cat in >"/dev/tcp/127.0.0.1/$forwarded"
+    ) 3>&- &
+    net_run 0 user.ditto "http://10.0.2.2:$web/blob,listen" "user,mac=52:54:00:0a:0b:0c,hostfwd=tcp::$forwarded-:7000"
+    kill $server
+    grep -q "address: 10.0.2.15/24" <<<"$output"
+    grep -q "blob: $(md5sum <www/blob | cut -c-32)" <<<"$output"
+    grep -q "received: $(md5sum <in | cut -c-32)" <<<"$output"
+    same_again user.ditto # without all of that
+    ditto 0 info user.ditto
+    grep -q 'NIC 0 *52:54:00:0a:0b:0c, user' <<<"$output"
+    ditto 0 info --json user.ditto
+    jq -e '.nics[0].mac == "52:54:00:0a:0b:0c"' <<<"$output"
+    ditto 0 dump user.ditto
+    grep -q 'NIC 0 sends a frame of' <<<"$output"
+    grep -q 'NIC 0 receives a frame of' <<<"$output"
+
+    ditto 0 pcap user.ditto -o frames.pcapng
+    grep -q 'frames sent' <<<"$stderr"
+    tshark -r frames.pcapng --export-objects http,objects >/dev/null 2>&1
+    cmp objects/blob www/blob
+    [ -z "$(tshark -r frames.pcapng -o tcp.check_checksum:TRUE -o ip.check_checksum:TRUE \
+        -Y 'tcp.checksum.status == 0 || ip.checksum.status == 0' 2>/dev/null)" ]
+    tshark -r frames.pcapng -q -z follow,tcp,raw,1 2>/dev/null | grep -q .
+    [ "$(tshark -r frames.pcapng -T fields -e frame.interface_name 2>/dev/null | sort -u)" = nic0 ]
+}
+
+@test "two machines talk to each other, and each recording replays alone" {
+    ditto_to 240 a.out a.err run --quiet -o a.ditto --net "stream:unix:$PWD/wire,server" \
+        --append "ditto.script=net ditto.n=address=10.9.0.1/24,listen" "$IMAGE" 3>&- &
+    local a=$!
+    until_said a.err 'waiting for a peer'
+    net_run 0 b.ditto address=10.9.0.2/24,send=10.9.0.1 "stream:unix:$PWD/wire"
+    wait $a
+    local sum
+    sum=$(sed -n 's/^sent: \([0-9a-f]*\).*/\1/p' <<<"$output")
+    [ ${#sum} = 32 ]
+    grep -q "received: $sum" a.out
+    same_again b.ditto
+    ditto 0 verify a.ditto
+}
+
+@test "a peer that means no good: every length, a flood, garbage, and gone" {
+    local what
+    for what in lengths:frames=1000 flood:frames=20000 garbage:wait=3 gone:wait=3; do
+        ditto_to 240 out err run --quiet -o "${what%:*}.ditto" --net "stream:unix:$PWD/${what%:*}.wire,server" \
+            --append "ditto.script=net ditto.n=address=10.9.0.1/24,${what#*:}" "$IMAGE" 3>&- &
+        local machine=$!
+        until_said err 'waiting for a peer'
+        timeout 100 python3 "$tree/tests/cli/net_peer.py" "$PWD/${what%:*}.wire" "${what%:*}" >peer.out
+        wait $machine || { cat err && false; }
+        grep '^sent' peer.out
+        grep 'frames received' out
+        ! grep -q 'replay may diverge' err
+        ditto 0 verify "${what%:*}.ditto"
+        mv out "${what%:*}.out"
+        rm err
+    done
+    grep -q 'frames received: 2[0-9][0-9][0-9][0-9],' <(tr -d '\r' <flood.out)
+}
+
+@test "nowhere plugged in, and four of them" {
+    net_run 0 none.ditto wait=0 none none none,mac=52:54:00:00:00:03 none
+    grep -q 'ditto: net ended with status 0' <<<"$output"
+    same_again none.ditto
+    ditto 0 info none.ditto
+    [ "$(grep -c 'NIC [0-3]' <<<"$output")" = 4 ]
+}
+
+@test "what cannot be is told in a line" {
+    local port
+    port=$(free_port)
+    python3 -m http.server --bind 127.0.0.1 "$port" >http.log 2>&1 3>&- &
+    local server=$!
+    until curl -s -o /dev/null "http://127.0.0.1:$port/"; do sleep 0.1; done
+    ditto 1 run --net "user,hostfwd=tcp::$port-:22" "$IMAGE"
+    one_error "cannot forward TCP port $port of 127.0.0.1: Address already in use"
+    kill $server
+    ditto 1 run --net stream:unix:/nowhere/wire "$IMAGE"
+    one_error 'cannot connect to unix:/nowhere/wire: No such file'
+    ditto 2 run --net stream:here "$IMAGE"
+    one_error 'stream takes unix:PATH'
+    ditto 2 run --net usr "$IMAGE"
+    one_error "not 'usr'"
+    ditto 2 run --net user,what=ever "$IMAGE"
+    one_error "does not take 'what=ever'"
+    ditto 2 run --net none --net none --net none --net none --net none "$IMAGE"
+    one_error 'at most 4 NICs'
+    ditto 2 run --smp crew --cpus 2 --net user "$IMAGE"
+    one_error 'crew cannot have --net'
+    ditto 1 --host vmx run --net user "$IMAGE"
+    one_error 'no --net there'
+    ditto 2 pcap
+    one_error 'give one recording'
+    ditto 1 pcap "$SHARED/small.ditto" -o x
+    one_error 'a machine without a NIC'
+}
+
+@test "tap is for root" {
+    [ "$(id -u)" = 0 ] || skip 'only root can be somebody else'
+    run -1 setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/tmp "$DITTO" run --net tap:ditto0 "$IMAGE"
+    grep -q 'cannot use ditto0' <<<"$output"
+}
+
+@test "going live: with another network, with none, and from a snapshot" {
+    mkdir www
+    head -c 100000 /dev/urandom >www/blob
+    local web place
+    web=$(free_port)
+    python3 -m http.server --bind 127.0.0.1 --directory www "$web" >http.log 2>&1 3>&- &
+    local server=$!
+    seconds=240 ditto 0 run --quiet -o net.ditto --net user --checkpoint-every 4 \
+        --append "ditto.script=net ditto.n=http://10.0.2.2:$web/blob,wait=8,http://10.0.2.2:$web/blob" "$IMAGE"
+    # From a place between the two.
+    "$DITTO" dump net.ditto >dumped 2>/dev/null
+    place=$(awk '/NIC 0/ && last && $1 > last + 2000 { print last; exit } /NIC 0 receives/ { last = $1 }' dumped)
+    echo "from sync point $place"
+    seconds=240 ditto 0 run --quiet --check-disk --from "net.ditto@$place" --net user -o live.ditto --disk "$IMAGE"
+    [ "$(grep -c "blob: $(md5sum <www/blob | cut -c-32)" <<<"$output")" -ge 1 ]
+    grep -q 'ditto: net ended with status 0' <<<"$output"
+    ditto 0 verify live.ditto
+    ditto 0 info live.ditto
+    grep -q 'NIC 0' <<<"$output"
+    # From the last snapshot, with nothing there.
+    place=$("$DITTO" info net.ditto 2>/dev/null | awk '/^  snapshots / { found = 1; next } found && $NF == "yes" { name = $1 } END { print name }')
+    echo "from snapshot $place"
+    seconds=240 ditto 0 run --quiet --from "net.ditto@$place" -o alone.ditto --disk "$IMAGE" --net none
+    ditto 0 verify alone.ditto
+    kill $server
+    ditto 2 run --from "net.ditto@$place" --net none --net none
+    one_error 'has 1 NIC: no further --net'
+    ditto 2 run --from "net.ditto@$place" --net none,mac=52:54:00:00:00:01
+    one_error 'has the address it had'
+}

@@ -1,0 +1,58 @@
+"""A peer on a NIC's wire that means no good: net_peer.py SOCKET WHAT.
+
+It connects to SOCKET, on which each frame has its length in front (32 bits, big-endian), waits for
+the first frame from there, and
+  lengths   sends frames of 0 to 65,550 bytes and more, of every 61st length, reading what comes
+  flood     sends 20,000 short frames as fast as they are taken, and never reads
+  garbage   sends what are no frames
+  gone      ends at once
+Then it prints how many frames it has sent.
+"""
+
+import random
+import select
+import socket
+import struct
+import sys
+
+LONGEST = 65550
+
+
+def packet(length):
+    """For everybody, of a protocol that nobody speaks."""
+    head = b"\xff" * 6 + b"\x52\x54\x00\x00\x00\x99" + b"\x88\xb5"
+    return struct.pack(">I", length) + (head + bytes(length))[:length]
+
+
+def drain(wire):
+    while select.select([wire], [], [], 0)[0] and wire.recv(1 << 16):
+        pass
+
+
+def main():
+    path, what = sys.argv[1:]
+    wire = socket.socket(socket.AF_UNIX)
+    wire.connect(path)
+    wire.recv(1 << 16)
+    sent = 0
+    if what == "lengths":
+        for length in [*range(0, LONGEST, 61), LONGEST, LONGEST + 1, 1 << 20]:
+            wire.sendall(packet(length))
+            sent += 0 < length <= LONGEST
+            drain(wire)
+    elif what == "flood":
+        for _ in range(20000):
+            wire.sendall(packet(60))
+            sent += 1
+    elif what == "garbage":
+        random.seed(1)
+        for _ in range(300):
+            wire.sendall(random.randbytes(random.randrange(1, 3000)))
+            sent += 1
+    print("sent", sent, flush=True)
+    if what != "gone":
+        while wire.recv(1 << 16):
+            pass
+
+
+main()
