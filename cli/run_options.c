@@ -169,8 +169,6 @@ static int check_crew(struct run_options *o, struct err *e)
     if (o->checkpoint_s)
         return err_set(e, STATUS_USAGE,
                        "run: --smp crew cannot have --checkpoint-every yet; give --smp uni");
-    if (o->net_count)
-        return err_set(e, STATUS_USAGE, "run: --smp crew cannot have --net yet; give --smp uni");
     if (o->clock && o->clock != &clock_landmark)
         return err_set(e, STATUS_USAGE, "run: --smp crew goes with --clock landmark");
     o->clock = &clock_landmark;

@@ -283,7 +283,6 @@ static bool is_its_own(const struct event *event)
     case EVENT_TSD:
     case EVENT_TIME: /* of devices; nothing here */
     case EVENT_RECEIVED:
-    case EVENT_FRAME:
         return true;
     default:
         return false;

@@ -110,7 +110,8 @@ static unsigned count_buffers(struct virtio_net *net, size_t len, bool *fits)
     unsigned count = 0;
 
     *fits = true;
-    while (room < len && *fits && count < q->size && virtio_pop(&net->vd, VIRTIO_NET_RECEIVES, &chain)) {
+    while (room < len && *fits && count < q->size &&
+           virtio_pop(&net->vd, VIRTIO_NET_RECEIVES, &chain)) {
         room += chain.in_len;
         count++;
         *fits = room >= len || (net->vd.accepted & VIRTIO_NET_F_MRG_RXBUF);

@@ -107,6 +107,57 @@ until_said() {
     grep -q 'frames received: 2[0-9][0-9][0-9][0-9],' <(tr -d '\r' <flood.out)
 }
 
+# fetched_by ARGUMENT...: a machine of this kind fetches a file, is verified, and its frames hold the file.
+fetched_by() {
+    mkdir -p www
+    head -c 400000 /dev/urandom >www/blob
+    local web
+    web=$(free_port)
+    python3 -m http.server --bind 127.0.0.1 --directory www "$web" >http.log 2>&1 3>&- &
+    local server=$!
+    seconds=900 ditto 0 run --quiet --force -o kind.ditto --net user "$@" \
+        --append "ditto.script=net ditto.n=http://10.0.2.2:$web/blob" "$IMAGE"
+    kill $server
+    grep -q "blob: $(md5sum <www/blob | cut -c-32)" <<<"$output"
+    seconds=900 ditto 0 verify kind.ditto
+    rm -rf objects
+    seconds=900 ditto 0 pcap kind.ditto -o frames.pcapng
+    tshark -r frames.pcapng --export-objects http,objects >/dev/null 2>&1
+    cmp objects/blob www/blob
+}
+
+@test "several CPUs that take turns" {
+    fetched_by --cpus 2
+}
+
+@test "several CPUs at the same time" {
+    [ -n "${LONG:-}" ] || skip 'takes minutes: make check-all'
+    fetched_by --cpus 2 --smp crew --slow 10
+    seconds=900 ditto 0 verify --parallel kind.ditto
+}
+
+# Both are NAT with addresses of their own.
+@test "passt, and a TAP device" {
+    command -v passt >/dev/null || skip 'passt is not installed'
+    net_run 0 passt.ditto wait=1 passt
+    grep -q 'frames received: [1-9]' <<<"$output"
+    same_again passt.ditto
+    [ -w /dev/net/tun ] && ip tuntap add ditto-test mode tap 2>/dev/null || skip 'no TAP device can be made here'
+    ip addr add 10.78.0.1/24 dev ditto-test
+    ip link set ditto-test up
+    mkdir www
+    head -c 100000 /dev/urandom >www/blob
+    local web
+    web=$(free_port)
+    python3 -m http.server --bind 10.78.0.1 --directory www "$web" >http.log 2>&1 3>&- &
+    local server=$!
+    net_run 0 tap.ditto "address=10.78.0.2/24,http://10.78.0.1:$web/blob" tap:ditto-test || ip link del ditto-test
+    kill $server
+    ip link del ditto-test
+    grep -q "blob: $(md5sum <www/blob | cut -c-32)" <<<"$output"
+    same_again tap.ditto
+}
+
 @test "nowhere plugged in, and four of them" {
     net_run 0 none.ditto wait=0 none none none,mac=52:54:00:00:00:03 none
     grep -q 'ditto: net ended with status 0' <<<"$output"
@@ -134,8 +185,6 @@ until_said() {
     one_error "does not take 'what=ever'"
     ditto 2 run --net none --net none --net none --net none --net none "$IMAGE"
     one_error 'at most 4 NICs'
-    ditto 2 run --smp crew --cpus 2 --net user "$IMAGE"
-    one_error 'crew cannot have --net'
     ditto 1 --host vmx run --net user "$IMAGE"
     one_error 'no --net there'
     ditto 2 pcap

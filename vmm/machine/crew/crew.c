@@ -45,6 +45,19 @@ void crew_fail(struct crew *crew, const struct err *e)
 
 /* ---- turns ---- */
 
+/* Whether a turn of one that rests is to be, and can be, for frames of the network: all stand. */
+static bool may_exchange(const struct member *c)
+{
+    const struct crew *crew = c->crew;
+
+    if (c->index != 0 || !c->rests || !nics_have_frames(&crew->machine->nics))
+        return false;
+    for (unsigned i = 0; i < crew->count; i++)
+        if (crew->member[i].runs)
+            return false;
+    return true;
+}
+
 /* Whether one that stands can be served, or go on. */
 static bool can_go_on(const struct member *c)
 {
@@ -54,7 +67,7 @@ static bool can_go_on(const struct member *c)
         return false;
     if (c->arrived)
         return !crew_needs_others(c) || (!m->ended && crew_may_be_served(c));
-    return !m->ended && cpu_can_run(m, c->cpu);
+    return !m->ended && (cpu_can_run(m, c->cpu) || may_exchange(c));
 }
 
 static void begin_turn(struct member *c)
@@ -111,6 +124,7 @@ static void serve(struct member *c)
     if (fault)
         give_page(c);
     if (c->for_all) {
+        nics_exchange(&m->nics);
         install_hook(m, c->cpu);
         if (code_watch_is_due(m, host_elapsed(m)))
             code_watch_look(m, &c->cpu->vcpu, host_elapsed(m));
@@ -133,10 +147,13 @@ static int start(struct member *c, struct err *e)
 static int take_turn(struct member *c, struct err *e)
 {
     struct machine *m = c->crew->machine;
+    const bool exchanges = may_exchange(c);
 
     begin_turn(c);
     if (c->arrived)
         serve(c);
+    else if (exchanges)
+        nics_exchange(&m->nics);
     m->pc.apics.signalled = 0; /* for CPUs that take turns */
     if (m->ended || !cpu_can_run(m, c->cpu)) {
         recorder_rest(m->recorder);
@@ -373,6 +390,7 @@ static void prepare(struct crew *crew)
     for (unsigned i = 0; i < crew->count; i++)
         crew->member[i].rests = i > 0;
     console_on_input(m->console, on_input, crew);
+    nics_listen(&m->nics, on_input, crew);
 }
 
 int crew_run(struct machine *m, enum end_reason *reason, struct err *e)
@@ -398,6 +416,7 @@ int crew_run(struct machine *m, enum end_reason *reason, struct err *e)
         m->ended_between |= c->runs;
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
+    nics_ignore(&m->nics);
     console_ignore_input(m->console); /* it rings the bell of a crew that is about to go */
     console_flush(m->console);
     *reason = crew->failed ? END_FAILED : m->ended;

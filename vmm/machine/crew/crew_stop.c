@@ -44,7 +44,8 @@ uint64_t crew_stop_due(struct member *c, uint64_t now)
         c->wanted_ns = 0;
     else if (!c->wanted_ns)
         c->wanted_ns = now;
-    if (cpu->nmi || (!cpu->window && pc_irq_pending(&m->pc, c->index)))
+    if (cpu->nmi || (!cpu->window && pc_irq_pending(&m->pc, c->index)) ||
+        nics_have_frames(&m->nics))
         c->pending_ns = c->pending_ns ? c->pending_ns : now;
     else
         c->pending_ns = 0;
@@ -79,8 +80,8 @@ static bool uses_memory(const struct member *c)
 {
     struct machine *m = c->crew->machine;
 
-    return rings_doorbell(c) || hook_is_due(m, c->cpu) || code_watch_is_due(m, host_elapsed(m)) ||
-           kernel_hook_exit(m, &c->cpu->vcpu, &c->exit);
+    return rings_doorbell(c) || nics_have_frames(&m->nics) || hook_is_due(m, c->cpu) ||
+           code_watch_is_due(m, host_elapsed(m)) || kernel_hook_exit(m, &c->cpu->vcpu, &c->exit);
 }
 
 void crew_arrive(struct member *c, const struct vcpu_exit *exit)
