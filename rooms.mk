@@ -3,7 +3,7 @@
 # another include is "no such file". ARCHITECTURE.md says what lives in each room; tests/rooms.sh tests this.
 #
 # Lowest first.
-ROOMS := base mmu recording recording/order devices devices/virtio boot boot/diskimage \
+ROOMS := base mmu recording recording/order devices devices/virtio devices/disk boot boot/diskimage \
 	vmm/kvm vmm/points vmm/points/trace vmm/points/pmu recorder vmm/machine vmm/machine/crew \
 	replay replay/gdb replay/live host host/net host/doctor cli
 
@@ -13,7 +13,8 @@ sees.mmu := base
 sees.recording := mmu
 sees.recording/order := recording
 # Devices know no hypervisor.
-sees.devices := mmu devices/virtio
+sees.devices := mmu devices/virtio devices/disk
+sees.devices/disk := base
 sees.devices/virtio := devices
 sees.boot := mmu
 sees.boot/diskimage := base

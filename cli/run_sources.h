@@ -2,7 +2,7 @@
 #define CLI_RUN_SOURCES_H
 
 #include "cli/run_options.h"
-#include "devices/disk.h"
+#include "devices/disk/disk.h"
 
 /* Where a machine comes from: kernel, initrd and command line (from files, or found inside the disk
  * image) and its disk. Everything here is owned. */

@@ -9,7 +9,7 @@
 #include "devices/apic_bus.h"
 #include "devices/bus.h"
 #include "devices/device_request.h"
-#include "devices/disk.h"
+#include "devices/disk/disk.h"
 #include "devices/i8042.h"
 #include "devices/ioapic.h"
 #include "devices/irqchip.h"

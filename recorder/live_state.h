@@ -3,7 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/err.h"
-#include "devices/disk.h"
+#include "devices/disk/disk.h"
 #include "recording/page_copies.h"
 
 /*

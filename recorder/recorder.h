@@ -7,7 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/err.h"
-#include "devices/disk.h"
+#include "devices/disk/disk.h"
 #include "devices/virtio/net_link.h"
 #include "mmu/dma.h"
 #include "recording/event.h"

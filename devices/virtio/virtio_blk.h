@@ -1,7 +1,7 @@
 #ifndef DEVICES_VIRTIO_VIRTIO_BLK_H
 #define DEVICES_VIRTIO_VIRTIO_BLK_H
 
-#include "devices/disk.h"
+#include "devices/disk/disk.h"
 #include "devices/virtio/virtio.h"
 
 /*

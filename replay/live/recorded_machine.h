@@ -1,7 +1,7 @@
 #ifndef REPLAY_LIVE_RECORDED_MACHINE_H
 #define REPLAY_LIVE_RECORDED_MACHINE_H
 
-#include "devices/disk.h"
+#include "devices/disk/disk.h"
 #include "recording/meta.h"
 #include "vmm/machine/machine.h"
 

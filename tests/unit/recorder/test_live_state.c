@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "devices/disk.h"
+#include "devices/disk/disk.h"
 #include "recorder/live_state.h"
 
 #define CLUSTERS 1000u

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "devices/disk.h"
+#include "devices/disk/disk.h"
 
 #define CLUSTER 4096u
 #define BYTES   (10 * CLUSTER + 3 * DISK_SECTOR) /* the last cluster is not whole */

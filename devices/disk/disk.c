@@ -1,4 +1,4 @@
-#include "devices/disk.h"
+#include "devices/disk/disk.h"
 
 #include <errno.h>
 #include <unistd.h>

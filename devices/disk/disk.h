@@ -1,5 +1,5 @@
-#ifndef DEVICES_DISK_H
-#define DEVICES_DISK_H
+#ifndef DEVICES_DISK_DISK_H
+#define DEVICES_DISK_DISK_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "devices/disk.h"
+#include "devices/disk/disk.h"
 
 #include <assert.h>
 #include <errno.h>
