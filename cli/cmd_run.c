@@ -117,7 +117,7 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
     config.initrd = s->initrd;
     config.initrd_len = s->initrd_len;
     config.command_line = s->command_line;
-    config.disk = s->disk;
+    config.disks = &s->disks;
     config.owns_tsd = true;
 
     give_macs(o, &config);
@@ -138,7 +138,7 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
 static struct recorder *record_from(const struct run_options *o, const struct live *l,
                                     struct machine *m, struct err *e)
 {
-    char *text = description_of_live(o, l->meta, l->point, l->image, m);
+    char *text = description_of_live(o, l->meta, l->point, m);
     struct recorder *recorder;
 
     if (!text) {
@@ -194,8 +194,9 @@ static bool redirected(const struct invocation *inv, struct run_options *o, uint
         needs.recording = needs.write_paths[needs.write_path_count++] = o->recording;
     needs.nets = o->nets;
     needs.net_count = o->net_count;
-    if (o->write_through)
-        needs.write_paths[needs.write_path_count++] = o->disk;
+    for (unsigned i = 0; o->write_through && i < o->disk_count; i++)
+        if (!o->disks[i].read_only)
+            needs.write_paths[needs.write_path_count++] = o->disks[i].path;
     if (host_redirect(inv, &needs, status, e))
         return true;
     o->cpu_doubt = o->record ? doctor_cpu_doubt() : NULL;
@@ -226,7 +227,8 @@ static int run_live(const struct invocation *inv, struct run_options *o, struct 
         .from = o->from,
         .output = o->record ? o->recording : NULL,
         .overwrite = o->force,
-        .disk = o->disk,
+        .disks = o->disks,
+        .disk_count = o->disk_count,
         .check_disk = o->check_disk,
     };
     struct live l;

@@ -13,17 +13,52 @@
 
 #define RECORDER "dittovm " DITTO_VERSION
 
-/* ---- the disk ---- */
+/* ---- disks ---- */
 
-static json_t *describe_disk(const char *path, struct disk *disk)
+static json_t *absolute_path(const char *path)
 {
-    char *absolute = realpath(path, NULL), digest[RECORDED_DISK_DIGEST];
+    char *absolute = realpath(path, NULL);
+    json_t *j = json_string(absolute ? absolute : path);
 
-    recorded_disk_digest(disk, digest);
-    json_t *j = json_pack("{s:s, s:I, s:s}", "path", absolute ? absolute : path, "size",
-                          (json_int_t)disk->size, "digest", digest);
     free(absolute);
     return j;
+}
+
+/* NULL: its name is not valid UTF-8. */
+static json_t *describe_disk(const char *path, struct disk *disk)
+{
+    char digest[RECORDED_DISK_DIGEST];
+
+    recorded_disk_digest(disk, digest);
+    return json_pack("{s:o, s:I, s:s}", "path", absolute_path(path), "size", (json_int_t)disk->size,
+                     "digest", digest);
+}
+
+/* One that is like none before is "disk"; others are listed. False: a name is not valid UTF-8. */
+static bool describe_disks(json_t *description, const struct run_options *o,
+                           const struct disk_set *set)
+{
+    const bool plain = set->count == 1 && !o->disks[0].read_only && !o->disks[0].serial[0];
+    json_t *list = plain ? NULL : json_array();
+
+    for (unsigned i = 0; i < set->count; i++) {
+        json_t *disk = describe_disk(o->disks[i].path, set->disk[i]);
+        if (!disk) {
+            json_decref(list);
+            return false;
+        }
+        if (plain) {
+            json_object_set_new(description, "disk", disk);
+            break;
+        }
+        json_object_set_new(disk, "read_only", json_boolean(o->disks[i].read_only));
+        json_object_set_new(disk, "serial", json_string(set->serial[i]));
+        json_array_append_new(list, disk);
+    }
+    if (set->count && !plain)
+        json_object_set(description, "disks", list);
+    json_decref(list);
+    return true;
 }
 
 /* ---- NICs ---- */
@@ -111,19 +146,15 @@ char *description_of_boot(const struct run_options *o, const struct run_sources 
         describe_options(json_object_get(description, "machine"), o, m);
     if (description)
         describe_nics(description, o, m);
-    if (description && s->disk) {
-        json_t *disk = describe_disk(o->disk, s->disk);
-        if (!disk) {
-            json_decref(description);
-            return NULL;
-        }
-        json_object_set_new(description, "disk", disk);
+    if (description && !describe_disks(description, o, &s->disks)) {
+        json_decref(description);
+        return NULL;
     }
     return text_of(description);
 }
 
 char *description_of_live(const struct run_options *o, const json_t *before, uint64_t sync,
-                          const char *disk, const struct machine *m)
+                          const struct machine *m)
 {
     json_t *description = json_deep_copy(before);
     json_t *from = json_pack("{s:s, s:I}", "recording", o->from.path, "sync", (json_int_t)sync);
@@ -141,11 +172,8 @@ char *description_of_live(const struct run_options *o, const json_t *before, uin
     json_object_del(machine, "executes");
     describe_options(machine, o, m);
     describe_nics(description, o, m);
-    if (disk) {
-        char *absolute = realpath(disk, NULL);
-        json_object_set_new(json_object_get(description, "disk"), "path",
-                            json_string(absolute ? absolute : disk));
-        free(absolute);
-    }
+    for (unsigned i = 0; i < o->disk_count; i++) /* they are elsewhere now */
+        json_object_set_new((json_t *)(uintptr_t)meta_disk(description, i), "path",
+                            absolute_path(o->disks[i].path));
     return text_of(description);
 }

@@ -15,8 +15,8 @@
 char *description_of_boot(const struct run_options *o, const struct run_sources *s,
                           const struct machine *m, const struct machine_boot *boot);
 /* The text for one that goes on from sync point `sync` of the recording o->from, whose description
- * is `before`; disk: the image's name, or NULL. */
+ * is `before`. */
 char *description_of_live(const struct run_options *o, const json_t *before, uint64_t sync,
-                          const char *disk, const struct machine *m);
+                          const struct machine *m);
 
 #endif

@@ -40,6 +40,41 @@ static int take_from(void *into, const char *value, struct err *e)
                : err_set(e, STATUS_USAGE, "--from takes a recording, REC, REC@NAME or REC@POINT");
 }
 
+static int name_disk(struct run_options *o, const char *image, struct disk_wish **wish,
+                     struct err *e)
+{
+    if (o->disk_count == MAX_DISKS)
+        return err_set(e, STATUS_USAGE, "run: at most %u disks", MAX_DISKS);
+    *wish = &o->disks[o->disk_count];
+    **wish = (struct disk_wish){0};
+    if (snprintf((*wish)->path, sizeof(*wish)->path, "%s", image) >= (int)sizeof(*wish)->path)
+        return err_set(e, STATUS_USAGE, "run: the name of the disk image is too long");
+    o->disk_count++;
+    return 0;
+}
+
+/* IMG[,ro][,serial=NAME]: what is no such setting is part of the name. */
+static int take_disk(void *into, const char *value, struct err *e)
+{
+    struct disk_wish *wish;
+    char *comma;
+
+    if (name_disk(into, value, &wish, e) < 0)
+        return -1;
+    while ((comma = strrchr(wish->path, ','))) {
+        if (!strcmp(comma, ",ro"))
+            wish->read_only = true;
+        else if (strncmp(comma, ",serial=", 8) != 0)
+            break;
+        else if (snprintf(wish->serial, sizeof wish->serial, "%s", comma + 8) >=
+                 (int)sizeof wish->serial)
+            return err_set(e, STATUS_USAGE, "run: a serial has at most %u characters",
+                           DISK_SERIAL_BYTES);
+        *comma = '\0';
+    }
+    return 0;
+}
+
 static int take_net(void *into, const char *value, struct err *e)
 {
     struct run_options *o = into;
@@ -86,7 +121,10 @@ const struct option_entry run_entries[] = {
         0, "check-disk", check_disk,
         "with --from: replay from the recording's beginning even where there is a snapshot, and so "
         "compare all that the guest has read from its disk"),
-    TEXT("disk", "IMG", disk, "the disk image, when it is not the last argument"),
+    CALL_OPTION(0, "disk", "IMG[,ro][,serial=NAME]", take_disk,
+                "a disk image, as the last argument is; up to 8, of which the last argument is the "
+                "first. ro: "
+                "the guest cannot write to it"),
     FLAG(0, "write-through", write_through, "let the guest change the image"),
     TEXT("kernel", "FILE", kernel, "a bzImage or ELF kernel, instead of the image's own"),
     TEXT("initrd", "FILE", initrd, "its initrd"),
@@ -151,7 +189,9 @@ static int check_from(const struct run_options *o, struct err *e)
  * that goes on from disk.ditto: disk-live.ditto. */
 static int default_recording(struct run_options *o, struct err *e)
 {
-    const char *from = o->from.path[0] ? o->from.path : o->disk ? o->disk : o->kernel;
+    const char *from = o->from.path[0] ? o->from.path
+                       : o->disk_count ? o->disks[0].path
+                                       : o->kernel;
     const char *slash = strrchr(from, '/');
     const char *name = slash ? slash + 1 : from;
     const char *dot = strrchr(name, '.');
@@ -160,6 +200,19 @@ static int default_recording(struct run_options *o, struct err *e)
     if (snprintf(o->recording, sizeof o->recording, "%.*s%s.ditto", stem, name,
                  o->from.path[0] ? "-live" : "") >= (int)sizeof o->recording)
         return err_set(e, STATUS_USAGE, "the name of the image is too long; give -o");
+    return 0;
+}
+
+/* The last argument: --disk has those behind it. */
+static int take_first_disk(struct run_options *o, char *image, struct err *e)
+{
+    struct disk_wish *wish;
+
+    if (name_disk(o, image, &wish, e) < 0)
+        return -1;
+    const struct disk_wish first = *wish;
+    memmove(o->disks + 1, o->disks, (o->disk_count - 1) * sizeof first);
+    o->disks[0] = first;
     return 0;
 }
 
@@ -185,17 +238,18 @@ int run_options_parse(struct run_options *o, int argc, char **argv, struct err *
     int first = options_parse(run_entries, o, argc, argv, e);
     if (first < 0)
         return -1;
-    if (first < argc && !o->disk)
-        o->disk = argv[first++];
+    if (first < argc && take_first_disk(o, argv[first++], e) < 0)
+        return -1;
     if (first < argc)
-        return err_set(e, STATUS_USAGE, "run: one disk image only; '%s' is too much", argv[first]);
+        return err_set(e, STATUS_USAGE,
+                       "run: one disk image, and more with --disk; '%s' is too much", argv[first]);
     if (o->from.path[0] && check_from(o, e) < 0)
         return -1;
     if (!o->memory)
         o->memory = DEFAULT_MEMORY;
     if (!o->cpus)
         o->cpus = 1;
-    if (!o->disk && !o->kernel && !o->from.path[0])
+    if (!o->disk_count && !o->kernel && !o->from.path[0])
         return err_set(e, STATUS_USAGE,
                        "run: give a disk image or --kernel (see dittovm run --help)");
     if (o->crew && check_crew(o, e) < 0)

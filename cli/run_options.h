@@ -7,6 +7,7 @@
 #include "cli/options.h"
 #include "base/err.h"
 #include "base/limits.h"
+#include "devices/disk/disk_set.h"
 #include "host/net/net_spec.h"
 #include "recording/snapshot_list.h"
 #include "vmm/points/clock.h"
@@ -15,7 +16,9 @@
 struct run_options {
     bool record, force, unsure, write_through, check_disk, quiet, json;
     char recording[4096]; /* -o, or made from the image's name */
-    const char *kernel, *initrd, *append, *disk;
+    const char *kernel, *initrd, *append;
+    struct disk_wish disks[MAX_DISKS];
+    unsigned disk_count;
     struct net_spec nets[MAX_NICS]; /* of the machine's NICs; each has an address */
     unsigned net_count;
     /* --from: the recording, and the snapshot or number of a sync point in it to go on from ("":

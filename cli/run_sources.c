@@ -70,27 +70,20 @@ static int load_from_disk(struct run_sources *s, const struct run_options *o, st
 {
     struct disk_boot boot;
 
-    if (diskimage_find_boot(o->disk, &boot, e) < 0)
+    if (diskimage_find_boot(o->disks[0].path, &boot, e) < 0)
         return -1;
     s->kernel = boot.kernel;
     s->kernel_len = boot.kernel_len;
     s->initrd = boot.initrd;
     s->initrd_len = boot.initrd_len;
     boot.kernel = boot.initrd = NULL;
-    snprintf(s->description, sizeof s->description, "%.*s: %s, %.*s", text_fitting(o->disk, 200),
-             o->disk, boot.loader, text_fitting(boot.kernel_path, 200), boot.kernel_path);
+    snprintf(s->description, sizeof s->description, "%.*s: %s, %.*s",
+             text_fitting(o->disks[0].path, 200), o->disks[0].path, boot.loader,
+             text_fitting(boot.kernel_path, 200), boot.kernel_path);
     int rc = join_command_line(s, boot.command_line,
                                has_root_argument(boot.command_line) ? "" : boot.root_device, o, e);
     disk_boot_free(&boot);
     return rc;
-}
-
-static int open_disk(struct run_sources *s, const struct run_options *o, struct err *e)
-{
-    s->disk = disk_raw_open(o->disk, o->write_through, e);
-    if (s->disk && !o->write_through)
-        s->disk = disk_overlay_new(s->disk, e);
-    return s->disk ? 0 : -1;
 }
 
 /* Outside the emulated host, so that nobody waits for it to start only to hear this. */
@@ -106,19 +99,21 @@ static int check_image(const char *path, struct err *e)
 
 int run_sources_check(const struct run_options *o, struct err *e)
 {
-    if (check_readable(o->disk, e) < 0 || check_readable(o->kernel, e) < 0 ||
-        check_readable(o->initrd, e) < 0)
+    for (unsigned i = 0; i < o->disk_count; i++)
+        if (check_readable(o->disks[i].path, e) < 0)
+            return -1;
+    if (check_readable(o->kernel, e) < 0 || check_readable(o->initrd, e) < 0)
         return -1;
     if (o->record && !o->force && access(o->recording, F_OK) == 0)
         return err_set(e, STATUS_ERROR, "%s exists; give --force, or another name with -o",
                        o->recording);
-    return o->kernel || getenv(EMULATED_INSIDE_VARIABLE) ? 0 : check_image(o->disk, e);
+    return o->kernel || getenv(EMULATED_INSIDE_VARIABLE) ? 0 : check_image(o->disks[0].path, e);
 }
 
 int run_sources_load(struct run_sources *s, const struct run_options *o, struct err *e)
 {
     *s = (struct run_sources){0};
-    int rc = o->disk ? open_disk(s, o, e) : 0;
+    int rc = disk_set_open(&s->disks, o->disks, o->disk_count, o->write_through, e);
     if (rc == 0)
         rc = o->kernel ? load_files(s, o, e) : load_from_disk(s, o, e);
     if (rc < 0)
@@ -137,6 +132,6 @@ void run_sources_free(struct run_sources *s)
 {
     run_sources_drop_boot_files(s);
     free(s->command_line);
-    disk_close(s->disk);
+    disk_set_close(&s->disks);
     *s = (struct run_sources){0};
 }

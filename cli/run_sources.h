@@ -2,16 +2,16 @@
 #define CLI_RUN_SOURCES_H
 
 #include "cli/run_options.h"
-#include "devices/disk/disk.h"
+#include "devices/disk/disk_set.h"
 
 /* Where a machine comes from: kernel, initrd and command line (from files, or found inside the disk
- * image) and its disk. Everything here is owned. */
+ * image) and its disks. Everything here is owned. */
 struct run_sources {
     uint8_t *kernel, *initrd;
     size_t kernel_len, initrd_len;
     char *command_line;
     char description[512];
-    struct disk *disk;
+    struct disk_set disks;
 };
 
 /* Refuse early what cannot work: missing files, an output that exists. Changes nothing. */

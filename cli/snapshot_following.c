@@ -14,7 +14,7 @@ void following_end(struct following *f)
         shadow_close(f->shadow);
     free(f->shadow);
     disk_map_destroy(f->map);
-    disk_close(f->disk);
+    disk_set_close(&f->disks);
     *f = (struct following){0};
 }
 
@@ -32,15 +32,20 @@ static int prepare(struct following *f, const struct player *p, const struct sna
                    struct err *e)
 {
     json_t *description = meta_load(p->recording, e);
-    int rc =
-        description ? recorded_disk_open(description, o->disk, o->place.path, &f->disk, e) : -1;
+    struct disk_wish wish = {0};
+    int rc = description ? 0 : -1;
+
+    if (o->disk && snprintf(wish.path, sizeof wish.path, "%s", o->disk) >= (int)sizeof wish.path)
+        rc = err_set(e, STATUS_USAGE, "the name of the disk image is too long");
+    if (rc == 0)
+        rc = recorded_disks_open(description, &wish, o->disk ? 1 : 0, o->place.path, &f->disks, e);
 
     if (description)
         recorded_kernel_code(description, &f->code);
     json_decref(description);
     if (rc < 0)
         return -1;
-    f->map = disk_map_create(f->disk, e);
+    f->map = disk_map_create(f->disks.whole, e);
     f->shadow = calloc(1, sizeof *f->shadow); /* a disk's buffer is in it */
     if (f->map && !f->shadow)
         err_set(e, STATUS_ERROR, "out of memory");
@@ -75,7 +80,7 @@ int following_begin(struct following *f, struct player *p, const struct snapshot
         return -1;
     const struct snapshot_entry *from = snapshot_list_live_before(&list, o->at);
     int rc = from ? player_enter(p, from, e) : 0;
-    if (rc == 0 && shadow_open(f->shadow, p, f->disk, f->code.kexec_hook, from, e) < 0)
+    if (rc == 0 && shadow_open(f->shadow, p, &f->disks, f->code.kexec_hook, from, e) < 0)
         rc = go_without(f, o, e);
     snapshot_list_free(&list);
     return rc;

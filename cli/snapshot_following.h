@@ -23,7 +23,7 @@ struct snapshot_options {
 /* Devices and disk that follow a replay, so that its snapshots hold them, too: zeroed at first. */
 struct following {
     struct shadow *shadow; /* NULL: nobody follows */
-    struct disk *disk;
+    struct disk_set disks;
     struct disk_map *map;
     struct kernel_code code; /* as the recording describes it */
 };

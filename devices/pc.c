@@ -137,6 +137,18 @@ static int add_legacy_devices(struct pc *pc, struct err *e)
     return 0;
 }
 
+static int add_disk(struct pc *pc, unsigned index, struct err *e)
+{
+    const struct disk_set *set = pc->config.disks;
+    struct pc_disk *d = &pc->disks[index];
+
+    virtio_blk_init(&d->blk, pc->config.dma, set->disk[index], set->serial[index]);
+    if (virtio_pci_attach(&d->pci, &d->blk.vd, "virtio-blk", &pc->pci, e) < 0)
+        return -1;
+    add_device(pc, &d->blk.vd.device);
+    return 0;
+}
+
 static int add_nics(struct pc *pc, struct err *e)
 {
     assert(pc->config.nic_count <= MAX_NICS);
@@ -160,16 +172,17 @@ static int add_pci_devices(struct pc *pc, struct err *e)
     if (pci_attach(&pc->pci, &pc->pio, e) < 0)
         return -1;
     add_device(pc, &pc->pci.device);
-    if (pc->config.disk) {
-        virtio_blk_init(&pc->blk, pc->config.dma, pc->config.disk, "ditto");
-        if (virtio_pci_attach(&pc->blk_pci, &pc->blk.vd, "virtio-blk", &pc->pci, e) < 0)
-            return -1;
-        add_device(pc, &pc->blk.vd.device);
-    }
+    const unsigned disks = pc->config.disks ? pc->config.disks->count : 0;
+    if (disks && add_disk(pc, 0, e) < 0)
+        return -1;
     virtio_rng_init(&pc->rng, pc->config.dma, pc->config.entropy, pc->config.opaque);
     if (virtio_pci_attach(&pc->rng_pci, &pc->rng.vd, "virtio-rng", &pc->pci, e) < 0)
         return -1;
     add_device(pc, &pc->rng.vd.device);
+    /* Behind what there always was, which stays in its slots. */
+    for (unsigned i = 1; i < disks; i++)
+        if (add_disk(pc, i, e) < 0)
+            return -1;
     return add_nics(pc, e);
 }
 

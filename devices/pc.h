@@ -9,7 +9,7 @@
 #include "devices/apic_bus.h"
 #include "devices/bus.h"
 #include "devices/device_request.h"
-#include "devices/disk/disk.h"
+#include "devices/disk/disk_set.h"
 #include "devices/i8042.h"
 #include "devices/ioapic.h"
 #include "devices/irqchip.h"
@@ -32,8 +32,8 @@
  * and those that follow a replay (replay/live/shadow.h), given the same, are the same.
  */
 struct pc_config {
-    struct dma *dma;   /* the devices' way to guest memory; stays the caller's */
-    struct disk *disk; /* NULL: none; stays the caller's */
+    struct dma *dma;              /* the devices' way to guest memory; stays the caller's */
+    const struct disk_set *disks; /* NULL: none; stays the caller's */
     struct {
         struct net_link *link; /* stays the caller's */
         uint8_t mac[VIRTIO_NET_MAC_BYTES];
@@ -71,9 +71,12 @@ struct pc {
     struct i8042 i8042;
     struct pmtimer pmtimer;
     struct pci_bus pci;
-    struct virtio_blk blk;
+    struct pc_disk {
+        struct virtio_blk blk;
+        struct virtio_pci pci;
+    } disks[MAX_DISKS]; /* config.disks->count of them */
     struct virtio_rng rng;
-    struct virtio_pci blk_pci, rng_pci;
+    struct virtio_pci rng_pci;
     struct pc_nic {
         struct virtio_net net;
         struct virtio_pci pci;

@@ -177,8 +177,8 @@ static int hold_lock(const char *path, struct err *e)
 static int run_emulated(const struct invocation *inv, const struct host_needs *needs, struct err *e)
 {
     const char *const datadir = host_data_dir(inv);
-    char dirs[4][PATH_MAX], qemu[EMULATED_PATH_MAX];
-    const char *rw[4];
+    char dirs[2 + MAX_DISKS][PATH_MAX], qemu[EMULATED_PATH_MAX];
+    const char *rw[2 + MAX_DISKS];
     struct gdb_listener listener = {.fd = -1};
     unsigned count = 0;
 

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/limits.h"
 #include "host/net/net_spec.h"
 #include "vmm/kvm/frame_rf.h"
 
@@ -25,7 +26,7 @@ struct invocation {
 /* What a command needs of the host it runs on. */
 struct host_needs {
     uint64_t guest_memory;      /* bytes */
-    const char *write_paths[4]; /* files to be made or changed: their directories become writable */
+    const char *write_paths[2 + MAX_DISKS]; /* files to be made or changed: their directories become writable */
     unsigned write_path_count;
     const char *recording;       /* to be made; NULL: none */
     const char *added_to;        /* a finished one that may be added to; NULL: none */

@@ -99,7 +99,19 @@ uint64_t meta_epoch_ns(const json_t *meta)
     return ns > 0 ? (uint64_t)ns : 0;
 }
 
-const char *meta_disk(const json_t *meta)
+/* A recording of one disk, and all before version 24, has no list. */
+unsigned meta_disks(const json_t *meta)
 {
-    return json_string_value(json_object_get(json_object_get(meta, "disk"), "path"));
+    const size_t listed = json_array_size(json_object_get(meta, "disks"));
+
+    if (listed)
+        return listed < MAX_DISKS ? (unsigned)listed : MAX_DISKS;
+    return json_object_get(meta, "disk") != NULL;
+}
+
+const json_t *meta_disk(const json_t *meta, unsigned index)
+{
+    const json_t *list = json_object_get(meta, "disks");
+
+    return list ? json_array_get(list, index) : json_object_get(meta, "disk");
 }

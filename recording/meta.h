@@ -34,7 +34,8 @@ const char *meta_frame_rf(const json_t *meta);
 unsigned meta_nics(const json_t *meta, uint8_t macs[][META_MAC_BYTES]);
 /* The time of day at its device time 0, ns since 1970 UTC; 0 when it does not say. */
 uint64_t meta_epoch_ns(const json_t *meta);
-/* The image that the recorded machine's disk was, or NULL if it had none. */
-const char *meta_disk(const json_t *meta);
+/* Its disks, and what is said of one: a "path", "size", "digest", and what is not as ever. */
+unsigned meta_disks(const json_t *meta);
+const json_t *meta_disk(const json_t *meta, unsigned index);
 
 #endif

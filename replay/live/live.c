@@ -114,12 +114,11 @@ static int check_cpus(const struct live *l, struct err *e)
                    l->request->from.path);
 }
 
-static int open_disk(struct live *l, struct err *e)
+static int open_disks(struct live *l, struct err *e)
 {
     const struct live_request *r = l->request;
 
-    l->image = r->disk ? r->disk : meta_disk(l->meta);
-    return recorded_disk_open(l->meta, r->disk, r->from.path, &l->disk, e);
+    return recorded_disks_open(l->meta, r->disks, r->disk_count, r->from.path, &l->disks, e);
 }
 
 int live_open(struct live *l, const struct live_request *request, struct err *e)
@@ -131,7 +130,7 @@ int live_open(struct live *l, const struct live_request *request, struct err *e)
     if (!l->recording)
         return -1;
     l->meta = meta_load(l->recording, e);
-    if (!l->meta || check_cpus(l, e) < 0 || find_point(l, e) < 0 || open_disk(l, e) < 0) {
+    if (!l->meta || check_cpus(l, e) < 0 || find_point(l, e) < 0 || open_disks(l, e) < 0) {
         live_close(l);
         return -1;
     }
@@ -141,7 +140,7 @@ int live_open(struct live *l, const struct live_request *request, struct err *e)
 void live_close(struct live *l)
 {
     machine_state_free(&l->state);
-    disk_close(l->disk);
+    disk_set_close(&l->disks);
     json_decref(l->meta);
     if (l->recording)
         recording_close(l->recording);
@@ -205,7 +204,7 @@ static int begin(struct live *l, struct player *p, struct shadow *s, struct err 
         return -1;
     struct kernel_code code;
     recorded_kernel_code(l->meta, &code);
-    return shadow_open(s, p, l->disk, code.kexec_hook, from, e) < 0 ? -1 : shadow_go_on(s, e);
+    return shadow_open(s, p, &l->disks, code.kexec_hook, from, e) < 0 ? -1 : shadow_go_on(s, e);
 }
 
 static int play(struct live *l, struct player *p, struct err *e)
@@ -258,7 +257,7 @@ int live_machine(struct live *l, const struct machine_config *how, struct machin
 
     config.cpus = 1;
     config.owns_tsd = meta_owns_tsd(l->meta);
-    config.disk = l->disk;
+    config.disks = &l->disks;
     if (machine_create_from(m, &config, console, &l->state, e) < 0)
         return -1;
     recorded_trust_code(l->meta, m);

@@ -15,11 +15,12 @@
  * with what the guest has written to it.
  */
 struct live_request {
-    struct snapshot_place from; /* no name: the last sync point */
-    const char *output;         /* the recording to be made of it; NULL: none */
-    bool overwrite;             /* ... also when there is one */
-    const char *disk;           /* the recorded machine's image; NULL: where it was then */
-    bool check_disk;            /* replay from the beginning, so that all it had read is compared */
+    struct snapshot_place from;    /* no name: the last sync point */
+    const char *output;            /* the recording to be made of it; NULL: none */
+    bool overwrite;                /* ... also when there is one */
+    const struct disk_wish *disks; /* the recorded machine's images; none: where they were then */
+    unsigned disk_count;
+    bool check_disk; /* replay from the beginning, so that all it had read is compared */
 };
 
 struct live {
@@ -28,8 +29,7 @@ struct live {
     json_t *meta;                /* of the recording (recording/meta.h) */
     uint64_t point;              /* the sync point */
     struct snapshot_entry begin; /* where to begin; one without `live`: at the beginning */
-    const char *image;           /* of the disk; NULL: there is none */
-    struct disk *disk;
+    struct disk_set disks;
     struct player *playing;     /* while it is played */
     atomic_bool stopped;        /* by live_interrupt() */
     struct machine_state state; /* once it was played */

@@ -9,7 +9,7 @@
 #define SAMPLES    256u
 #define HEAD_BYTES 65536u
 
-/* ---- the disk ---- */
+/* ---- disks ---- */
 
 void recorded_disk_digest(struct disk *disk, char text[RECORDED_DISK_DIGEST])
 {
@@ -28,9 +28,8 @@ void recorded_disk_digest(struct disk *disk, char text[RECORDED_DISK_DIGEST])
     snprintf(text, RECORDED_DISK_DIGEST, "%016llx", (unsigned long long)digest);
 }
 
-static int check_disk(const json_t *meta, struct disk *disk, const char *path, struct err *e)
+static int check_disk(const json_t *recorded, struct disk *disk, const char *path, struct err *e)
 {
-    const json_t *recorded = json_object_get(meta, "disk");
     const char *expected = json_string_value(json_object_get(recorded, "digest"));
     char digest[RECORDED_DISK_DIGEST];
 
@@ -45,32 +44,56 @@ static int check_disk(const json_t *meta, struct disk *disk, const char *path, s
                    path);
 }
 
-int recorded_disk_open(const json_t *meta, const char *path, const char *recording,
-                       struct disk **disk, struct err *e)
+/* What is said of one of them, as a wish. */
+static void recall_disk(const json_t *recorded, struct disk_wish *wish)
 {
-    const char *recorded = meta_disk(meta);
+    const char *path = json_string_value(json_object_get(recorded, "path"));
+    const char *serial = json_string_value(json_object_get(recorded, "serial"));
 
-    *disk = NULL;
-    if (!recorded && path)
+    *wish = (struct disk_wish){.read_only = json_is_true(json_object_get(recorded, "read_only"))};
+    snprintf(wish->path, sizeof wish->path, "%s", path ? path : "");
+    snprintf(wish->serial, sizeof wish->serial, "%s", serial ? serial : "");
+}
+
+static int find_disks(const json_t *meta, const struct disk_wish *now, unsigned count,
+                      struct disk_wish wishes[MAX_DISKS], struct err *e)
+{
+    for (unsigned i = 0; i < meta_disks(meta); i++) {
+        recall_disk(meta_disk(meta, i), &wishes[i]);
+        if (count)
+            memcpy(wishes[i].path, now[i].path, sizeof wishes[i].path);
+        if (access(wishes[i].path, R_OK) < 0)
+            return err_set(e, STATUS_ERROR,
+                           "cannot open %s, the disk image that was recorded with; say where it is "
+                           "with --disk",
+                           wishes[i].path);
+    }
+    return 0;
+}
+
+int recorded_disks_open(const json_t *meta, const struct disk_wish *now, unsigned count,
+                        const char *recording, struct disk_set *set, struct err *e)
+{
+    const unsigned disks = meta_disks(meta);
+    struct disk_wish wishes[MAX_DISKS];
+
+    *set = (struct disk_set){0};
+    if (!disks && count)
         return err_set(e, STATUS_ERROR, "the machine in %s has no disk: give no disk image",
                        recording);
-    if (!recorded)
-        return 0;
-    path = path ? path : recorded;
-    if (access(path, R_OK) < 0)
-        return err_set(e, STATUS_ERROR,
-                       "cannot open %s, the disk image that was recorded with; say where it is "
-                       "with --disk",
-                       path);
-    struct disk *image = disk_raw_open(path, false, e);
-    if (!image)
+    if (count && count != disks)
+        return err_set(e, STATUS_ERROR, "the machine in %s has %u disk%s: say where all are",
+                       recording, disks, disks == 1 ? "" : "s");
+    if (find_disks(meta, now, count, wishes, e) < 0 ||
+        disk_set_open(set, wishes, disks, false, e) < 0)
         return -1;
-    if (check_disk(meta, image, path, e) < 0) {
-        disk_close(image);
-        return -1;
+    for (unsigned i = 0; i < disks; i++) {
+        if (check_disk(meta_disk(meta, i), set->disk[i], wishes[i].path, e) < 0) {
+            disk_set_close(set);
+            return -1;
+        }
     }
-    *disk = disk_overlay_new(image, e);
-    return *disk ? 0 : -1;
+    return 0;
 }
 
 /* ---- the kernel's code ---- */

@@ -1,7 +1,7 @@
 #ifndef REPLAY_LIVE_RECORDED_MACHINE_H
 #define REPLAY_LIVE_RECORDED_MACHINE_H
 
-#include "devices/disk/disk.h"
+#include "devices/disk/disk_set.h"
 #include "recording/meta.h"
 #include "vmm/machine/machine.h"
 
@@ -12,13 +12,13 @@
 #define RECORDED_DISK_DIGEST 17
 void recorded_disk_digest(struct disk *disk, char text[RECORDED_DISK_DIGEST]);
 /*
- * The recorded machine's disk as it was at the beginning, under an overlay: from the image `path`,
- * or from where it was (NULL). That it is the same is checked by the digest above; all that the
- * recorded machine has read is compared by replay/live/shadow.h. *disk is the caller's to close;
- * NULL: the machine had none. 0, or -1 with *e.
+ * The recorded machine's disks as they were at the beginning, under an overlay: from where they
+ * were, or from where `count` of them are now, which must be all. That they are the same is checked
+ * by the digest above; all that the recorded machine has read is compared by replay/live/shadow.h.
+ * *set is the caller's to close. 0, or -1 with *e.
  */
-int recorded_disk_open(const json_t *meta, const char *path, const char *recording,
-                       struct disk **disk, struct err *e);
+int recorded_disks_open(const json_t *meta, const struct disk_wish *now, unsigned count,
+                        const char *recording, struct disk_set *set, struct err *e);
 
 /* What was made of the kernel's code: all zeroes when it does not say. */
 void recorded_kernel_code(const json_t *meta, struct kernel_code *code);

@@ -471,9 +471,11 @@ static int plug_nics(struct shadow *s, struct pc_config *config, struct err *e)
     return 0;
 }
 
-int shadow_open(struct shadow *s, struct player *p, struct disk *disk, uint64_t kexec_hook,
-                const struct snapshot_entry *from, struct err *e)
+int shadow_open(struct shadow *s, struct player *p, const struct disk_set *disks,
+                uint64_t kexec_hook, const struct snapshot_entry *from, struct err *e)
 {
+    struct disk *disk = disks ? disks->whole : NULL;
+
     *s = (struct shadow){
         .follower = {.access = follow_access, .event = follow_event, .behind = follow_frame},
         .dma = {.read = dma_read, .peek = dma_peek, .write = dma_write},
@@ -485,7 +487,7 @@ int shadow_open(struct shadow *s, struct player *p, struct disk *disk, uint64_t 
     struct pc_config config = {
         .cpus = 1,
         .dma = &s->dma,
-        .disk = disk,
+        .disks = disks,
         .entropy = entropy,
         .request = request,
         .opaque = s,

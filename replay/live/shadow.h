@@ -50,14 +50,14 @@ struct shadow {
 
 /*
  * The devices where p stands, following it from there on: before the recording's first instruction,
- * or where a snapshot is (`from`, which has what is wanted for it: from->live). disk, with the
- * contents that it had when the recorded machine was made, may be NULL; it stays the caller's, also
- * when this fails, and what the machine had written to it by then is written to it. A machine with
- * several CPUs is refused: its APICs, and whose turn it is, are not followed. kexec_hook: of struct
- * kernel_code. Before p goes on, call shadow_go_on().
+ * or where a snapshot is (`from`, which has what is wanted for it: from->live). The disks, with the
+ * contents that they had when the recorded machine was made, may be NULL; they stay the caller's,
+ * also when this fails, and what the machine had written to them by then is written to them. A
+ * machine with several CPUs is refused: its APICs, and whose turn it is, are not followed.
+ * kexec_hook: of struct kernel_code. Before p goes on, call shadow_go_on().
  */
-int shadow_open(struct shadow *s, struct player *p, struct disk *disk, uint64_t kexec_hook,
-                const struct snapshot_entry *from, struct err *e);
+int shadow_open(struct shadow *s, struct player *p, const struct disk_set *disks,
+                uint64_t kexec_hook, const struct snapshot_entry *from, struct err *e);
 void shadow_close(struct shadow *s);
 /* Nobody can go live from where the player stands, -1, if the machine has started another kernel.
  */

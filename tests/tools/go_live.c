@@ -45,7 +45,7 @@ static enum end_reason run_live(const struct live_request *r, struct err *e)
         return END_FAILED;
     struct console *console = console_open(-1, STDOUT_FILENO, e);
     if (live_play(&l, e) == 0 && live_machine(&l, &how, &machine, console, e) == 0) {
-        char *text = description_of_live(&described, l.meta, l.point, l.image, &machine);
+        char *text = description_of_live(&described, l.meta, l.point, &machine);
         recorder = recorder_create(r->output, true, text, e);
         free(text);
         if (recorder && live_record(&l, &machine, recorder, e) == 0 &&
@@ -104,7 +104,7 @@ static int arrive(const struct live_request *r, struct arrival *a, bool *from_sn
     if (rc == 0) {
         a->memory = memory_digest(&l.state.memory, NULL);
         a->cpu = cpu_digest(&l.state.cpu);
-        a->disk = disk_digest(l.disk);
+        a->disk = disk_digest(l.disks.whole);
         bytes_put(&a->devices, l.state.devices.data, l.state.devices.len);
     }
     live_close(&l);

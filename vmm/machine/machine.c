@@ -82,7 +82,7 @@ static int make_devices(struct machine *m, struct err *e)
 {
     struct pc_config config = {
         .dma = &m->dma.dma,
-        .disk = m->config.disk,
+        .disks = m->config.disks,
         .epoch_ns = wall_now_ns(),
         .transmit = console_put,
         .transmit_opaque = m->console,
@@ -398,7 +398,7 @@ int machine_record(struct machine *m, struct recorder *recorder, struct err *e)
         .memory = &m->vm.memory,
         .cpus = cpus,
         .cpu_count = m->config.cpus,
-        .disk = m->config.disk,
+        .disk = m->config.disks ? m->config.disks->whole : NULL,
         .dlab = m->pc.serial.lcr & SERIAL_LCR_DLAB,
         .loopback = m->pc.serial.mcr & SERIAL_MCR_LOOPBACK,
     };

@@ -34,7 +34,7 @@ struct machine_config {
     const void *kernel, *initrd;
     size_t kernel_len, initrd_len;
     const char *command_line;
-    struct disk *disk; /* may be NULL; stays the caller's */
+    const struct disk_set *disks; /* may be NULL; stays the caller's */
     struct nic_config nics[MAX_NICS];
     unsigned nic_count;
     bool owns_tsd; /* CR4.TSD is ours (vmm/kvm/cr4.h): false only for one that goes on from a

@@ -55,6 +55,7 @@ struct guest {
     struct shadow shadow;
     struct err e;
     bool failed;
+    struct disk_set disks;
     void (*at_step)(struct guest *g, unsigned step); /* NULL: nothing */
     void (*at_hold)(struct guest *g);                /* before an access is served */
     struct disk *disk;                               /* of the shadow, for at_step */
@@ -97,6 +98,14 @@ static struct disk *make_disk_of(uint64_t size)
     struct disk *disk = disk_overlay_new(&base, &e);
     assert_non_null(disk);
     return disk;
+}
+
+/* The set of this disk alone, or of none. */
+static const struct disk_set *alone(struct guest *g, struct disk *disk)
+{
+    g->disks = (struct disk_set){
+        .whole = disk, .disk = {disk}, .serial = {"ditto"}, .count = disk != NULL};
+    return &g->disks;
 }
 
 static struct disk *make_disk(void)
@@ -338,7 +347,7 @@ static void record(struct guest *g, struct disk *disk, uint64_t seed, unsigned s
     recorded_dma_init(&g->dma, &g->memory, g->recorder);
     const struct pc_config config = {
         .dma = &g->dma.dma,
-        .disk = disk,
+        .disks = alone(g, disk),
         .epoch_ns = EPOCH_NS,
         .entropy = some_entropy,
         .request = no_request,

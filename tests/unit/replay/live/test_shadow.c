@@ -78,7 +78,7 @@ static int replay_try(struct guest *g, struct disk *disk)
     p->cpu = p->cpus;
     for (unsigned kind = 0; kind < STREAM_KINDS; kind++)
         p->stream[kind] = stream_open(p->recording, kind, &e);
-    return shadow_open(&g->shadow, p, disk, 0, NULL, &g->e);
+    return shadow_open(&g->shadow, p, alone(g, disk), 0, NULL, &g->e);
 }
 
 static void replay_open(struct guest *g, struct disk *disk)
@@ -272,7 +272,7 @@ static void change_devices(struct guest *g)
     assert_int_equal(list.count, 1 + TAMPERED);
     for (unsigned i = TAMPERED; i; i--) {
         struct disk *disk = make_disk();
-        const int rc = shadow_open(&g->shadow, &g->player, disk, 0, &list.at[i], &e);
+        const int rc = shadow_open(&g->shadow, &g->player, alone(g, disk), 0, &list.at[i], &e);
         assert_true(rc == 0 || e.status == STATUS_BAD_RECORDING);
         refused += rc < 0;
         shadow_close(&g->shadow);
@@ -281,7 +281,7 @@ static void change_devices(struct guest *g)
     assert_true(refused > TAMPERED / 3);
     disk_close(g->disk);
     g->disk = make_disk();
-    if (shadow_open(&g->shadow, &g->player, g->disk, 0, &list.at[0], &e) < 0)
+    if (shadow_open(&g->shadow, &g->player, alone(g, g->disk), 0, &list.at[0], &e) < 0)
         fail_msg("%s", e.text);
     snapshot_list_free(&list);
 }

@@ -1,0 +1,81 @@
+#!/usr/bin/env bats
+# Several disks of one machine.
+load helper
+
+# three_disks: b, c and d, of sizes that end within a cluster, and within a sector.
+three_disks() {
+    head -c 1000000 /dev/urandom >b.img
+    head -c 300032 /dev/urandom >c,1.img
+    head -c 500736 /dev/urandom >d.img
+}
+
+sum_of() {
+    md5sum | cut -c-32
+}
+
+@test "several disks: each with its own contents, serial and rights, and none is changed" {
+    three_disks
+    cat b.img c,1.img d.img | sum_of >before
+    ditto 0 run --quiet -o disks.ditto --disk b.img --disk c,1.img,serial=third --disk d.img,ro \
+        --append ditto.script=disks "$IMAGE"
+    tr -d '\r' <<<"$output" >said
+    grep -q "before vdb: 1953 sectors, read-only 0, serial ditto-1, sum $(head -c 999936 b.img | sum_of)" said
+    grep -q "before vdc: 586 sectors, read-only 0, serial third, sum $(sum_of <c,1.img)" said
+    grep -q "before vdd: 978 sectors, read-only 1, serial ditto-3, sum $(sum_of <d.img)" said
+    grep -q 'vdd cannot be written' said
+    grep -q "after vdd: .* sum $(sum_of <d.img)" said
+    ! grep -q "after vdb: .* sum $(head -c 999936 b.img | sum_of)" said
+    cat b.img c,1.img d.img | sum_of | cmp - before
+    ditto 0 replay disks.ditto
+    tr -d '\r' <<<"$output" | cmp - said
+    ditto 0 verify disks.ditto
+    ditto 0 info --json disks.ditto
+    [ "$(jq -r '.disks | map(.serial) | join(" ")' <<<"$output")" = 'ditto ditto-1 third ditto-3' ]
+}
+
+@test "going live with several disks: from a snapshot, and where they are somewhere else by now" {
+    three_disks
+    local place
+    ditto 0 run --quiet -o disks.ditto --checkpoint-every 3 --disk b.img --disk c,1.img,serial=third --disk d.img,ro \
+        --append ditto.script=disks "$IMAGE"
+    place=$(snapshots_of disks.ditto | tail -n 1)
+    mkdir moved
+    mv b.img c,1.img d.img moved
+    ditto 1 run --from "disks.ditto@$place"
+    one_error 'cannot open .*/b.img, the disk image that was recorded with'
+    ditto 1 run --from "disks.ditto@$place" --disk "$IMAGE"
+    one_error 'has 4 disks: say where all are'
+    ditto 1 run --from "disks.ditto@$place" --disk "$IMAGE" --disk moved/b.img --disk moved/d.img --disk moved/c,1.img
+    one_error 'is not the disk image that was recorded with'
+    ditto 0 run --quiet --from "disks.ditto@$place" -o live.ditto --disk "$IMAGE" --disk moved/b.img \
+        --disk moved/c,1.img --disk moved/d.img
+    tr -d '\r' <<<"$output" | grep -q 'ditto: disks ended with status 0'
+    ditto 0 verify live.ditto
+    ditto 0 run --quiet --check-disk --from disks.ditto@20000 -o whole.ditto --disk "$IMAGE" --disk moved/b.img \
+        --disk moved/c,1.img --disk moved/d.img
+    tr -d '\r' <<<"$output" | grep -q "after vdd: .* sum $(sum_of <moved/d.img)"
+    ditto 0 verify whole.ditto
+}
+
+@test "--write-through changes those that may be, and no others" {
+    three_disks
+    cp "$IMAGE" own.img
+    cp d.img d.before
+    ditto 0 run --quiet --write-through --disk b.img --disk c,1.img --disk d.img,ro --append ditto.script=disks own.img
+    tr -d '\r' <<<"$output" >said
+    grep -q "after vdb: .* sum $(head -c 999936 b.img | sum_of)" said
+    grep -q "after vdc: .* sum $(sum_of <c,1.img)" said
+    cmp d.img d.before
+}
+
+@test "what cannot be is told in a line" {
+    head -c 4096 /dev/zero >zero.img
+    ditto 1 run --disk nowhere.img "$IMAGE"
+    one_error 'cannot open nowhere.img'
+    ditto 2 run --disk zero.img,serial=a-serial-that-is-too-long "$IMAGE"
+    one_error 'a serial has at most 20 characters'
+    ditto 2 run --disk a --disk b --disk c --disk d --disk e --disk f --disk g --disk h "$IMAGE"
+    one_error 'at most 8 disks'
+    ditto 2 run "$IMAGE" zero.img
+    one_error "one disk image, and more with --disk; 'zero.img' is too much"
+}
