@@ -284,7 +284,7 @@ const struct command command_run = {
     .summary = "run a machine from a disk image or a kernel, and record it with --record",
     .usage = "run [OPTIONS] [DISK.img]",
     .about =
-        "Runs a virtual machine from a raw disk image, or from a kernel. The kernel, its initrd "
+        "Runs a virtual machine from a disk image, or from a kernel. The kernel, its initrd "
         "and\n"
         "command line are found inside the image (GRUB, extlinux or boot loader entries, else the\n"
         "newest /boot/vmlinuz-*). The image is never changed: what the guest writes is kept in "

@@ -70,7 +70,7 @@ static int load_from_disk(struct run_sources *s, const struct run_options *o, st
 {
     struct disk_boot boot;
 
-    if (diskimage_find_boot(o->disks[0].path, &boot, e) < 0)
+    if (diskimage_find_boot(s->disks.disk[0], o->disks[0].path, &boot, e) < 0)
         return -1;
     s->kernel = boot.kernel;
     s->kernel_len = boot.kernel_len;
@@ -86,15 +86,22 @@ static int load_from_disk(struct run_sources *s, const struct run_options *o, st
     return rc;
 }
 
-/* Outside the emulated host, so that nobody waits for it to start only to hear this. */
-static int check_image(const char *path, struct err *e)
+/* All images can be opened, and the first one boots: outside the emulated host, so that nobody waits
+ * for it to start only to hear this, and because locks do not reach inside. */
+static int check_images(const struct run_options *o, struct err *e)
 {
+    struct disk_set set;
     struct disk_boot boot;
+    int rc = 0;
 
-    if (diskimage_find_boot(path, &boot, e) < 0)
+    if (disk_set_open(&set, o->disks, o->disk_count, o->write_through, e) < 0)
         return -1;
-    disk_boot_free(&boot);
-    return 0;
+    if (!o->kernel)
+        rc = diskimage_find_boot(set.disk[0], o->disks[0].path, &boot, e);
+    if (!o->kernel && rc == 0)
+        disk_boot_free(&boot);
+    disk_set_close(&set);
+    return rc;
 }
 
 int run_sources_check(const struct run_options *o, struct err *e)
@@ -107,7 +114,7 @@ int run_sources_check(const struct run_options *o, struct err *e)
     if (o->record && !o->force && access(o->recording, F_OK) == 0)
         return err_set(e, STATUS_ERROR, "%s exists; give --force, or another name with -o",
                        o->recording);
-    return o->kernel || getenv(EMULATED_INSIDE_VARIABLE) ? 0 : check_image(o->disks[0].path, e);
+    return getenv(EMULATED_INSIDE_VARIABLE) ? 0 : check_images(o, e);
 }
 
 int run_sources_load(struct run_sources *s, const struct run_options *o, struct err *e)

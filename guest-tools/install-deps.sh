@@ -5,10 +5,10 @@ set -eu
 
 # Compile dittovm and its guest programs. The -dev packages pull in their libraries.
 build='gcc libc6-dev make zlib1g-dev libxxhash-dev libzydis-dev libext2fs-dev libjansson-dev
-    libzstd-dev liblzma-dev liblz4-dev libslirp-dev libcmocka-dev'
+    libzstd-dev liblzma-dev liblz4-dev libslirp-dev libnbd-dev libcmocka-dev'
 # Run it: the emulated KVM host for machines without usable virtualization, and its kernel's
-# decompressors; what --net user loads.
-run='qemu-system-x86 xz-utils zstd lz4 libslirp0'
+# decompressors; what --net user loads, and what reads disk images that are not raw.
+run='qemu-system-x86 qemu-utils xz-utils zstd lz4 libslirp0 libnbd0'
 # Make the small disk image and initial ram disks.
 image='e2fsprogs busybox-static cpio zstd'
 # Tests besides the unit tests, which need only "build". What is at the other end of a network, and reads what

@@ -5,9 +5,10 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "devices/disk/disk.h"
 
 /*
- * What a raw disk image would boot: found by reading the image as its own boot loader would, so
+ * What a disk would boot: found by reading it as its own boot loader would, so
  * that `dittovm run disk.img` needs no --kernel.
  */
 struct disk_boot {
@@ -25,11 +26,12 @@ struct disk_boot {
 };
 
 /*
- * Look into the image at path (raw; no partition table, MBR or GPT; ext2, ext3 or ext4), which is
- * only read. In this order: GRUB, extlinux and syslinux, boot loader specification entries, the
- * newest kernel in /boot. The caller frees *out with disk_boot_free(); it is empty on failure.
+ * Look into a disk (no partition table, MBR or GPT; ext2, ext3 or ext4), which is only read; path
+ * is what messages call it. In this order: GRUB, extlinux and syslinux, boot loader specification
+ * entries, the newest kernel in /boot. The caller frees *out with disk_boot_free(); it is empty on
+ * failure.
  */
-int diskimage_find_boot(const char *path, struct disk_boot *out, struct err *e);
+int diskimage_find_boot(struct disk *disk, const char *path, struct disk_boot *out, struct err *e);
 void disk_boot_free(struct disk_boot *b);
 
 #endif

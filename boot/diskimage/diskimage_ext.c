@@ -9,26 +9,103 @@
 
 struct ext_fs {
     ext2_filsys fs;
-    struct struct_io_manager io;
+    struct disk *disk;
+    uint64_t offset; /* of the file system, in bytes */
     uint32_t *reads_left;
 };
 
-static bool may_read(const ext2_filsys fs)
+static bool may_read(const struct ext_fs *fs)
 {
-    struct ext_fs *ours = fs->priv_data;
-
-    return *ours->reads_left && (*ours->reads_left)--;
+    return *fs->reads_left && (*fs->reads_left)--;
 }
+
+/* ---- libext2fs's way to the disk: for reading only ---- */
 
 static errcode_t read_blocks(io_channel channel, unsigned long long block, int count, void *data)
 {
-    return may_read(channel->app_data) ? unix_io_manager->read_blk64(channel, block, count, data)
-                                       : EXT2_ET_SHORT_READ;
+    const struct ext_fs *fs = channel->private_data;
+    /* A negative count is one of bytes. */
+    const uint64_t len =
+        count < 0 ? (uint64_t) - (int64_t)count : (uint64_t)count * (uint64_t)channel->block_size;
+    const uint64_t blocks = (fs->disk->size - fs->offset) / (uint64_t)channel->block_size;
+
+    return may_read(fs) && block <= blocks &&
+                   disk_read(fs->disk, fs->offset + block * (uint64_t)channel->block_size, data,
+                             len) == 0
+               ? 0
+               : EXT2_ET_SHORT_READ;
 }
 
 static errcode_t read_some_blocks(io_channel channel, unsigned long block, int count, void *data)
 {
     return read_blocks(channel, block, count, data);
+}
+
+static errcode_t set_block_size(io_channel channel, int size)
+{
+    channel->block_size = size;
+    return 0;
+}
+
+static errcode_t close_channel(io_channel channel)
+{
+    if (--channel->refcount > 0)
+        return 0;
+    ext2fs_free_mem(&channel->name);
+    ext2fs_free_mem(&channel);
+    return 0;
+}
+
+static errcode_t write_blocks(io_channel channel, unsigned long block, int count, const void *data)
+{
+    (void)channel;
+    (void)block;
+    (void)count;
+    (void)data;
+    return EXT2_ET_RO_FILSYS;
+}
+
+static errcode_t flush(io_channel channel)
+{
+    (void)channel;
+    return 0;
+}
+
+static errcode_t open_channel(const char *name, int flags, io_channel *channel);
+
+static struct struct_io_manager manager = {
+    .magic = EXT2_ET_MAGIC_IO_MANAGER,
+    .name = "a disk",
+    .open = open_channel,
+    .close = close_channel,
+    .set_blksize = set_block_size,
+    .read_blk = read_some_blocks,
+    .read_blk64 = read_blocks,
+    .write_blk = write_blocks,
+    .flush = flush,
+};
+
+/* The library passes on a name, and nothing else: it is where our struct is. */
+static errcode_t open_channel(const char *name, int flags, io_channel *channel)
+{
+    void *fs = NULL;
+    io_channel c = NULL;
+
+    (void)flags;
+    if (sscanf(name, "%p", &fs) != 1 || ext2fs_get_memzero(sizeof *c, &c) != 0)
+        return EXT2_ET_NO_MEMORY;
+    c->magic = EXT2_ET_MAGIC_IO_CHANNEL;
+    c->manager = &manager;
+    c->block_size = 1024;
+    c->refcount = 1;
+    c->private_data = fs;
+    if (ext2fs_get_mem(strlen(name) + 1, &c->name) != 0) {
+        ext2fs_free_mem(&c);
+        return EXT2_ET_NO_MEMORY;
+    }
+    strcpy(c->name, name);
+    *channel = c;
+    return 0;
 }
 
 /*
@@ -37,7 +114,7 @@ static errcode_t read_some_blocks(io_channel channel, unsigned long block, int c
  */
 static errcode_t read_inode(ext2_filsys fs, ext2_ino_t number, struct ext2_inode *inode)
 {
-    if (!may_read(fs)) /* it may be in the library's cache */
+    if (!may_read(fs->priv_data)) /* it may be in the library's cache */
         return EXT2_ET_SHORT_READ;
     fs->read_inode = NULL;
     const errcode_t rc = ext2fs_read_inode(fs, number, inode);
@@ -48,33 +125,21 @@ static errcode_t read_inode(ext2_filsys fs, ext2_ino_t number, struct ext2_inode
     return rc;
 }
 
-/* From now on, what is read counts, and is looked at. */
-static void take_over(struct ext_fs *fs)
+struct ext_fs *ext_fs_open(struct disk *disk, uint64_t offset, uint32_t *reads_left)
 {
-    fs->io = *fs->fs->io->manager;
-    fs->io.read_blk = read_some_blocks;
-    fs->io.read_blk64 = read_blocks;
-    fs->fs->priv_data = fs;
-    fs->fs->io->app_data = fs->fs;
-    fs->fs->io->manager = &fs->io;
-    fs->fs->read_inode = read_inode;
-}
-
-struct ext_fs *ext_fs_open(const char *image, uint64_t offset, uint32_t *reads_left)
-{
-    struct ext_fs *fs = calloc(1, sizeof(*fs));
-    char options[40];
+    struct ext_fs *fs = offset <= disk->size ? calloc(1, sizeof(*fs)) : NULL;
+    char name[32];
 
     if (!fs)
         return NULL;
-    /* Always given, or libext2fs looks for options behind a '?' in the name. */
-    snprintf(options, sizeof(options), "offset=%llu", (unsigned long long)offset);
-    if (ext2fs_open2(image, options, EXT2_FLAG_64BITS, 0, 0, unix_io_manager, &fs->fs) != 0) {
+    *fs = (struct ext_fs){.disk = disk, .offset = offset, .reads_left = reads_left};
+    snprintf(name, sizeof(name), "%p", (void *)fs);
+    if (ext2fs_open2(name, NULL, EXT2_FLAG_64BITS, 0, 0, &manager, &fs->fs) != 0) {
         free(fs);
         return NULL;
     }
-    fs->reads_left = reads_left;
-    take_over(fs);
+    fs->fs->priv_data = fs;
+    fs->fs->read_inode = read_inode;
     return fs;
 }
 

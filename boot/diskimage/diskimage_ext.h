@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/bytes.h"
+#include "devices/disk/disk.h"
 
 /*
  * Files of an ext2, ext3 or ext4 file system inside an image, read through libext2fs. Paths are
@@ -19,9 +20,10 @@ struct ext_fs;
  * do not bound what reading takes. */
 #define EXT_READS_MAX 2000000u
 
-/* Open the file system that starts `offset` bytes into the image; NULL when there is none. Each
- * read is taken from *reads_left, which must outlive it and may be shared with others. */
-struct ext_fs *ext_fs_open(const char *image, uint64_t offset, uint32_t *reads_left);
+/* Open the file system that starts `offset` bytes into the disk, which must outlive it; NULL when
+ * there is none. Each read is taken from *reads_left, which must outlive it, too, and may be shared
+ * with others. */
+struct ext_fs *ext_fs_open(struct disk *disk, uint64_t offset, uint32_t *reads_left);
 void ext_fs_close(struct ext_fs *fs);
 
 /* Its UUID as text, as in root=UUID=. */

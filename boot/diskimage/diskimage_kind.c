@@ -2,7 +2,6 @@
 
 #include <stddef.h>
 #include <string.h>
-#include <unistd.h>
 
 struct signature {
     const char *kind;
@@ -29,13 +28,13 @@ static const struct signature signatures[] = {
     {"ext4 that libext2fs cannot read", 1080, 2, "\x53\xef"},
 };
 
-const char *disk_kind(int fd, uint64_t offset)
+const char *disk_kind(struct disk *disk, uint64_t offset)
 {
     for (size_t i = 0; i < sizeof(signatures) / sizeof(*signatures); i++) {
         const struct signature *s = &signatures[i];
         char found[sizeof(s->bytes)];
 
-        if (pread(fd, found, s->len, (off_t)(offset + s->at)) == s->len &&
+        if (disk_read(disk, offset + s->at, found, s->len) == 0 &&
             memcmp(found, s->bytes, s->len) == 0)
             return s->kind;
     }

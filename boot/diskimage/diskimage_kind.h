@@ -3,10 +3,12 @@
 
 #include <stdint.h>
 
+#include "devices/disk/disk.h"
+
 /*
  * What lies at an offset of an image where no ext file system does, by its signature: "btrfs",
  * "LVM", ...; "unknown" where there is none that is known. Only for messages.
  */
-const char *disk_kind(int fd, uint64_t offset);
+const char *disk_kind(struct disk *disk, uint64_t offset);
 
 #endif

@@ -23,7 +23,7 @@ static void copy_text(char *to, size_t size, const char *text)
  * A path of a boot loader's configuration is relative to the file system the loader found it on, or
  * as seen from the root file system with /boot mounted: try both, there and on the other volumes.
  */
-static int read_path(const struct disk *d, const struct volume *home, const char *path,
+static int read_path(const struct disk_search *d, const struct volume *home, const char *path,
                      size_t limit, struct bytes *out)
 {
     char inside_boot[LOADER_PATH_MAX + 8];
@@ -56,7 +56,7 @@ static void absolute_path(char path[LOADER_PATH_MAX], const char *config)
 }
 
 /* Read the files an entry names; false when one of them is not there. */
-static bool take_entry(struct disk *d, const struct volume *v, const char *loader,
+static bool take_entry(struct disk_search *d, const struct volume *v, const char *loader,
                        const char *config, struct loader_entry *entry)
 {
     struct bytes kernel = {0}, initrd = {0};
@@ -94,7 +94,7 @@ fail:
 
 typedef bool (*config_parser)(const char *text, size_t len, struct loader_entry *out);
 
-static bool try_configs(struct disk *d, const struct volume *v, const char *loader,
+static bool try_configs(struct disk_search *d, const struct volume *v, const char *loader,
                         const char *const paths[], config_parser parse)
 {
     for (size_t i = 0; paths[i]; i++) {
@@ -110,7 +110,7 @@ static bool try_configs(struct disk *d, const struct volume *v, const char *load
     return false;
 }
 
-bool diskimage_try_grub(struct disk *d, const struct volume *v)
+bool diskimage_try_grub(struct disk_search *d, const struct volume *v)
 {
     static const char *const paths[] = {"/boot/grub/grub.cfg", "/grub/grub.cfg",
                                         "/boot/grub2/grub.cfg", "/grub2/grub.cfg", NULL};
@@ -118,7 +118,7 @@ bool diskimage_try_grub(struct disk *d, const struct volume *v)
     return try_configs(d, v, "GRUB", paths, grub_parse);
 }
 
-bool diskimage_try_extlinux(struct disk *d, const struct volume *v)
+bool diskimage_try_extlinux(struct disk_search *d, const struct volume *v)
 {
     static const char *const paths[] = {"/boot/extlinux/extlinux.conf",
                                         "/extlinux/extlinux.conf",
@@ -169,7 +169,7 @@ static void consider_bls(void *context, const char *name)
     bytes_free(&text);
 }
 
-bool diskimage_try_entries(struct disk *d, const struct volume *v)
+bool diskimage_try_entries(struct disk_search *d, const struct volume *v)
 {
     static const char *const directories[] = {"/boot/loader/entries", "/loader/entries"};
 
@@ -226,7 +226,7 @@ static void find_initrd(const struct volume *v, const char *directory, const cha
     }
 }
 
-bool diskimage_try_newest(struct disk *d, const struct volume *v)
+bool diskimage_try_newest(struct disk_search *d, const struct volume *v)
 {
     static const char *const directories[] = {"/boot", ""};
     static const char *const prefixes[] = {"vmlinuz-", "vmlinux-", "bzImage-"};

@@ -17,7 +17,7 @@ struct volume {
     struct ext_fs *fs;
 };
 
-struct disk {
+struct disk_search {
     struct volume volumes[PARTITIONS_MAX];
     size_t count;
     uint32_t reads_left; /* of all of them together */
@@ -28,9 +28,9 @@ struct disk {
  * The ways to find what a volume boots. Each fills d->boot (but for the root file system) and
  * returns true when all files it names could be read; otherwise d->boot is as before.
  */
-bool diskimage_try_grub(struct disk *d, const struct volume *v);
-bool diskimage_try_extlinux(struct disk *d, const struct volume *v);
-bool diskimage_try_entries(struct disk *d, const struct volume *v);
-bool diskimage_try_newest(struct disk *d, const struct volume *v);
+bool diskimage_try_grub(struct disk_search *d, const struct volume *v);
+bool diskimage_try_extlinux(struct disk_search *d, const struct volume *v);
+bool diskimage_try_entries(struct disk_search *d, const struct volume *v);
+bool diskimage_try_newest(struct disk_search *d, const struct volume *v);
 
 #endif

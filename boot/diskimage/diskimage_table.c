@@ -3,7 +3,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include "base/bytes.h"
@@ -21,7 +20,7 @@
 #define GPT_ENTRIES_MAX  1024u
 
 struct table {
-    int fd;
+    struct disk *disk;
     uint64_t sectors;
     struct disk_partition *out;
     size_t count, max;
@@ -32,9 +31,9 @@ struct mbr_entry {
     uint64_t start, length; /* in sectors */
 };
 
-static bool read_at(int fd, uint64_t offset, void *data, size_t len)
+static bool read_at(struct disk *disk, uint64_t offset, void *data, size_t len)
 {
-    return pread(fd, data, len, (off_t)offset) == (ssize_t)len;
+    return disk_read(disk, offset, data, len) == 0;
 }
 
 static void add(struct table *t, unsigned number, uint64_t start, uint64_t length)
@@ -57,7 +56,7 @@ static bool read_boot_record(const struct table *t, uint64_t sector,
 {
     uint8_t record[SECTOR];
 
-    if (sector >= t->sectors || !read_at(t->fd, sector * SECTOR, record, sizeof(record)) ||
+    if (sector >= t->sectors || !read_at(t->disk, sector * SECTOR, record, sizeof(record)) ||
         record[MBR_SIGNATURE_AT] != 0x55 || record[MBR_SIGNATURE_AT + 1] != 0xaa)
         return false;
     for (unsigned i = 0; i < MBR_ENTRIES; i++) {
@@ -129,7 +128,7 @@ static struct gpt_header read_gpt_header(const struct table *t, uint64_t sector)
     struct gpt_header h = {0};
     uint8_t raw[SECTOR];
 
-    if (sector >= t->sectors || !read_at(t->fd, sector * SECTOR, raw, sizeof(raw)) ||
+    if (sector >= t->sectors || !read_at(t->disk, sector * SECTOR, raw, sizeof(raw)) ||
         memcmp(raw, "EFI PART", 8) != 0)
         return h;
 
@@ -168,7 +167,7 @@ static bool add_gpt(struct table *t)
         static const uint8_t unused[16];
         uint8_t raw[GPT_ENTRY_MIN];
 
-        if (!read_at(t->fd, h.entries_at * SECTOR + (uint64_t)i * h.entry_len, raw, sizeof(raw)))
+        if (!read_at(t->disk, h.entries_at * SECTOR + (uint64_t)i * h.entry_len, raw, sizeof(raw)))
             break;
         if (memcmp(raw, unused, sizeof(unused)) == 0)
             continue;
@@ -182,9 +181,9 @@ static bool add_gpt(struct table *t)
     return true;
 }
 
-size_t disk_partitions(int fd, uint64_t size, struct disk_partition *out, size_t max)
+size_t disk_partitions(struct disk *disk, struct disk_partition *out, size_t max)
 {
-    struct table t = {.fd = fd, .sectors = size / SECTOR, .out = out, .max = max};
+    struct table t = {.disk = disk, .sectors = disk->size / SECTOR, .out = out, .max = max};
     struct mbr_entry entries[MBR_ENTRIES];
 
     if (!read_boot_record(&t, 0, entries))

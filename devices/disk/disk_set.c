@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "devices/disk/disk_format.h"
 #include "devices/disk/disk_join.h"
 
 /* NULL with *e: nothing stays open. */
@@ -13,7 +14,7 @@ static struct disk *open_whole(const struct disk_wish *wishes, unsigned count, b
     struct disk *images[MAX_DISKS];
 
     for (unsigned i = 0; i < count; i++) {
-        images[i] = disk_raw_open(wishes[i].path, write_through && !wishes[i].read_only, e);
+        images[i] = disk_image_open(wishes[i].path, write_through && !wishes[i].read_only, e);
         if (!images[i]) {
             while (i--)
                 disk_close(images[i]);

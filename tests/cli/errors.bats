@@ -21,7 +21,7 @@ load helper
     unset DITTO_SERVER # images are looked into before a host is started
     truncate -s 1M blank.img
     ditto 1 run --record blank.img
-    one_error 'blank.img is not a raw disk image'
+    one_error 'blank.img has neither a partition table nor an ext2'
     truncate -s 4M empty.img
     PATH=$PATH:/sbin:/usr/sbin mke2fs -q -F -t ext4 empty.img
     ditto 1 run --record empty.img

@@ -1,0 +1,44 @@
+#include "devices/disk/disk_format.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+/* How files begin: QEMU's docs/interop/qcow2, VMware's "Virtual Disk Format", VirtualBox's VDI
+ * core, [MS-VHDX] 2.2.1; a VHD of changing size has a copy of its footer in front. */
+static const struct {
+    const char *format;
+    unsigned at, len;
+    const char *bytes;
+} signatures[] = {
+    {"qcow2", 0, 4, "QFI\xfb"},
+    {"vmdk", 0, 4, "KDMV"},
+    {"vmdk", 0, 21, "# Disk DescriptorFile"},
+    {"vdi", 64, 4, "\x7f\x10\xda\xbe"},
+    {"vhdx", 0, 8, "vhdxfile"},
+    {"vpc", 0, 8, "conectix"},
+};
+#define HEAD_BYTES 128
+
+const char *disk_image_format(const char *path)
+{
+    char head[HEAD_BYTES] = {0};
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const ssize_t got = fd < 0 ? -1 : pread(fd, head, sizeof head, 0);
+
+    if (fd >= 0)
+        close(fd);
+    for (size_t i = 0; i < sizeof signatures / sizeof *signatures; i++)
+        if (got >= (ssize_t)(signatures[i].at + signatures[i].len) &&
+            !memcmp(head + signatures[i].at, signatures[i].bytes, signatures[i].len))
+            return signatures[i].format;
+    return "raw";
+}
+
+struct disk *disk_image_open(const char *path, bool writable, struct err *e)
+{
+    const char *format = disk_image_format(path);
+
+    return strcmp(format, "raw") ? disk_nbd_open(path, format, writable, e)
+                                 : disk_raw_open(path, writable, e);
+}

@@ -1,0 +1,16 @@
+#ifndef DEVICES_DISK_DISK_FORMAT_H
+#define DEVICES_DISK_DISK_FORMAT_H
+
+#include "devices/disk/disk.h"
+
+/* A disk image of whatever format it is in, as disk_raw_open() has it. */
+struct disk *disk_image_open(const char *path, bool writable, struct err *e);
+
+/* The name that qemu-nbd has for a file's format, by how the file begins: "raw" where it is none
+ * that is known, or cannot be read. */
+const char *disk_image_format(const char *path);
+
+/* One of those but raw. */
+struct disk *disk_nbd_open(const char *path, const char *format, bool writable, struct err *e);
+
+#endif

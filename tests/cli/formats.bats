@@ -1,0 +1,80 @@
+#!/usr/bin/env bats
+# Disk images that are not raw.
+load helper
+
+# What they want is not in the suite's host for many runs.
+setup() {
+    mkdir "$BATS_TEST_TMPDIR/work" && cd "$BATS_TEST_TMPDIR/work" || return 1
+    command -v qemu-img >/dev/null || skip 'qemu-utils is not installed'
+}
+
+@test "qcow2, compressed, with two backing files, boots; and goes live without them being changed" {
+    local place
+    qemu-img convert -O qcow2 -c "$IMAGE" base.qcow2
+    qemu-img create -q -f qcow2 -b base.qcow2 -F qcow2 middle.qcow2
+    qemu-img create -q -f qcow2 -b middle.qcow2 -F qcow2 top.qcow2
+    md5sum ./*.qcow2 >before
+    ditto 0 run --quiet -o q.ditto --checkpoint-every 3 --append ditto.script=hello top.qcow2
+    tr -d '\r' <<<"$output" | grep -q 'ditto: hello ended with status 0'
+    place=$(snapshots_of q.ditto | tail -n 1)
+    ditto 0 run --quiet --from "q.ditto@$place" -o live.ditto
+    ditto 0 verify live.ditto
+    md5sum -c --quiet before
+    rm ./*.qcow2
+    ditto 0 verify q.ditto
+}
+
+@test "vmdk, vdi, vhdx, vhd and qcow2 packed by zstd, as further disks" {
+    head -c 999936 /dev/urandom >plain
+    truncate -s 1M plain # vhd has whole cylinders
+    local format name
+    local -a disks=()
+    for format in vmdk vdi vhdx 'vpc -o subformat=dynamic,force_size=on' 'qcow2 -c -o compression_type=zstd'; do
+        # shellcheck disable=SC2086 # words
+        qemu-img convert -O $format plain "${format%% *}.img"
+        disks+=(--disk "${format%% *}.img")
+    done
+    ditto 0 run --quiet -o formats.ditto "${disks[@]}" --append ditto.script=disks "$IMAGE"
+    tr -d '\r' <<<"$output" >said
+    for name in b c d e f; do
+        grep -q "before vd$name: [0-9]* sectors, .* sum $(md5sum <plain | cut -c-32)" said
+    done
+    ! grep -q "after vd[b-f]: .* sum $(md5sum <plain | cut -c-32)" said
+    ditto 0 verify formats.ditto
+}
+
+@test "--write-through into qcow2" {
+    head -c 1000448 /dev/urandom >plain
+    qemu-img convert -O qcow2 plain w.qcow2
+    cp "$IMAGE" own.img
+    ditto 0 run --quiet --write-through --disk w.qcow2 --append ditto.script=disks own.img
+    tr -d '\r' <<<"$output" >said
+    qemu-img convert -O raw w.qcow2 written
+    ! cmp -s plain written
+    grep -q "after vdb: .* sum $(md5sum <written | cut -c-32)" said
+}
+
+@test "what cannot be is told in a line" {
+    unset DITTO_SERVER # images are looked into before a host is started
+    qemu-img create -q -f qcow2 base.qcow2 64M
+    qemu-img create -q -f qcow2 -b base.qcow2 -F qcow2 top.qcow2
+    mv base.qcow2 gone.qcow2
+    ditto 1 run top.qcow2
+    one_error "cannot use disk image top.qcow2 (qcow2): .*base.qcow2.*No such file"
+    head -c 60 gone.qcow2 >cut.qcow2
+    ditto 1 run cut.qcow2
+    one_error 'cannot use disk image cut.qcow2 (qcow2)'
+    ditto 1 run gone.qcow2
+    one_error 'gone.qcow2 has neither a partition table nor'
+    qemu-nbd --socket="$PWD/socket" --format=qcow2 gone.qcow2 3>&- &
+    local other=$!
+    until [ -S socket ]; do sleep 0.1; done
+    cp "$IMAGE" own.img
+    ditto 1 run --write-through --disk gone.qcow2 own.img
+    kill $other
+    one_error 'cannot use disk image gone.qcow2 (qcow2): .*lock'
+    mkdir only
+    ln -s /bin/true only/true
+    run -1 env PATH="$PWD/only" "$DITTO" run gone.qcow2
+    grep -q "which needs qemu-nbd; run 'apt-get install qemu-utils'" <<<"$output"
+}
