@@ -53,7 +53,7 @@ static int name_disk(struct run_options *o, const char *image, struct disk_wish 
     return 0;
 }
 
-/* IMG[,ro][,serial=NAME]: what is no such setting is part of the name. */
+/* IMG[,ro][,size=SIZE][,serial=NAME]: what is no such setting is part of the name. */
 static int take_disk(void *into, const char *value, struct err *e)
 {
     struct disk_wish *wish;
@@ -64,6 +64,12 @@ static int take_disk(void *into, const char *value, struct err *e)
     while ((comma = strrchr(wish->path, ','))) {
         if (!strcmp(comma, ",ro"))
             wish->read_only = true;
+        else if (!strncmp(comma, ",size=", 6) &&
+                 (parse_size(comma + 6, &wish->size) < 0 || wish->size > DISK_SIZE_MAX))
+            return err_set(e, STATUS_USAGE, "run: a disk's size is one like 10G, not '%s'",
+                           comma + 6);
+        else if (!strncmp(comma, ",size=", 6))
+            ;
         else if (strncmp(comma, ",serial=", 8) != 0)
             break;
         else if (snprintf(wish->serial, sizeof wish->serial, "%s", comma + 8) >=
@@ -72,6 +78,27 @@ static int take_disk(void *into, const char *value, struct err *e)
                            DISK_SERIAL_BYTES);
         *comma = '\0';
     }
+    return 0;
+}
+
+static int take_user_data(void *into, const char *value, struct err *e)
+{
+    struct run_options *o = into;
+
+    (void)e;
+    o->seed.user_data = value;
+    o->wants_seed = true;
+    return 0;
+}
+
+static int take_key(void *into, const char *value, struct err *e)
+{
+    struct run_options *o = into;
+
+    if (o->seed.key_count == SEED_KEYS_MAX)
+        return err_set(e, STATUS_USAGE, "run: at most %u keys", SEED_KEYS_MAX);
+    o->seed.ssh_keys[o->seed.key_count++] = value;
+    o->wants_seed = true;
     return 0;
 }
 
@@ -121,14 +148,19 @@ const struct option_entry run_entries[] = {
         0, "check-disk", check_disk,
         "with --from: replay from the recording's beginning even where there is a snapshot, and so "
         "compare all that the guest has read from its disk"),
-    CALL_OPTION(0, "disk", "IMG[,ro][,serial=NAME]", take_disk,
+    CALL_OPTION(0, "disk", "IMG[,ro][,size=SIZE][,serial=NAME]", take_disk,
                 "a disk image, as the last argument is; up to 8, of which the last argument is the "
                 "first. ro: "
-                "the guest cannot write to it"),
+                "the guest cannot write to it; size: it is so large, and empty behind its image"),
     FLAG(0, "write-through", write_through, "let the guest change the image"),
     TEXT("kernel", "FILE", kernel, "a bzImage or ELF kernel, instead of the image's own"),
     TEXT("initrd", "FILE", initrd, "its initrd"),
     TEXT("append", "TEXT", append, "more kernel command line"),
+    CALL_OPTION(0, "cloud-init", "FILE", take_user_data,
+                "user-data for cloud-init in the machine, which finds it on a disk of its own; a "
+                "recording has that disk's image beside it, as REC-seed.iso"),
+    CALL_OPTION(0, "ssh-key", "FILE", take_key,
+                "a public key for the default user that cloud-init makes; up to 8 times"),
     CALL_OPTION(
         0, "net", "WHAT", take_net,
         "a NIC, up to 4 times. user: NAT without rights, the host's ports by hostfwd (as in --net "
@@ -177,6 +209,7 @@ static int check_from(const struct run_options *o, struct err *e)
                          : o->cpus          ? "--cpus"
                          : o->chaos         ? "--chaos"
                          : o->write_through ? "--write-through"
+                         : o->wants_seed    ? "--cloud-init or --ssh-key"
                                             : NULL;
 
     if (!option)
@@ -228,6 +261,23 @@ static int check_crew(struct run_options *o, struct err *e)
     return 0;
 }
 
+/* disk.ditto -> disk-seed.iso beside it. A machine that is not recorded has none that stays. */
+static int add_seed(struct run_options *o, struct err *e)
+{
+    const size_t len = strlen(o->recording), suffix = strlen(".ditto");
+    const bool named = len > suffix && !strcmp(o->recording + len - suffix, ".ditto");
+    char path[sizeof o->recording + 16] = "seed.iso"; /* in a directory of its own */
+    struct disk_wish *wish;
+
+    if (o->record)
+        snprintf(path, sizeof path, "%.*s-seed.iso", (int)(named ? len - suffix : len),
+                 o->recording);
+    if (name_disk(o, path, &wish, e) < 0)
+        return -1;
+    wish->read_only = true;
+    return 0;
+}
+
 int run_options_parse(struct run_options *o, int argc, char **argv, struct err *e)
 {
     *o = (struct run_options){
@@ -263,5 +313,7 @@ int run_options_parse(struct run_options *o, int argc, char **argv, struct err *
         return err_set(e, STATUS_USAGE, "run: --check-disk goes with --from");
     if (o->checkpoint_s && !o->record)
         return err_set(e, STATUS_USAGE, "run: --checkpoint-every goes with --record");
-    return o->record && !o->recording[0] ? default_recording(o, e) : 0;
+    if (o->record && !o->recording[0] && default_recording(o, e) < 0)
+        return -1;
+    return o->wants_seed ? add_seed(o, e) : 0;
 }

@@ -7,6 +7,7 @@
 #include "cli/options.h"
 #include "base/err.h"
 #include "base/limits.h"
+#include "devices/disk/disk_seed.h"
 #include "devices/disk/disk_set.h"
 #include "host/net/net_spec.h"
 #include "recording/snapshot_list.h"
@@ -19,6 +20,8 @@ struct run_options {
     const char *kernel, *initrd, *append;
     struct disk_wish disks[MAX_DISKS];
     unsigned disk_count;
+    struct disk_seed seed; /* of cloud-init; its image becomes the last disk */
+    bool wants_seed;
     struct net_spec nets[MAX_NICS]; /* of the machine's NICs; each has an address */
     unsigned net_count;
     /* --from: the recording, and the snapshot or number of a sync point in it to go on from ("":

@@ -86,15 +86,15 @@ static int load_from_disk(struct run_sources *s, const struct run_options *o, st
     return rc;
 }
 
-/* All images can be opened, and the first one boots: outside the emulated host, so that nobody waits
- * for it to start only to hear this, and because locks do not reach inside. */
+/* All images can be opened, and the first one boots: outside the emulated host, so that nobody
+ * waits for it to start only to hear this, and because locks do not reach inside. */
 static int check_images(const struct run_options *o, struct err *e)
 {
     struct disk_set set;
     struct disk_boot boot;
     int rc = 0;
 
-    if (disk_set_open(&set, o->disks, o->disk_count, o->write_through, e) < 0)
+    if (disk_set_open(&set, o->disks, o->disk_count - o->wants_seed, o->write_through, e) < 0)
         return -1;
     if (!o->kernel)
         rc = diskimage_find_boot(set.disk[0], o->disks[0].path, &boot, e);
@@ -106,21 +106,53 @@ static int check_images(const struct run_options *o, struct err *e)
 
 int run_sources_check(const struct run_options *o, struct err *e)
 {
-    for (unsigned i = 0; i < o->disk_count; i++)
+    const unsigned images = o->disk_count - o->wants_seed;
+    for (unsigned i = 0; i < images; i++)
         if (check_readable(o->disks[i].path, e) < 0)
             return -1;
     if (check_readable(o->kernel, e) < 0 || check_readable(o->initrd, e) < 0)
         return -1;
+    if (o->wants_seed && disk_seed_check(&o->seed, e) < 0)
+        return -1;
+    const char *seed = o->wants_seed && o->record ? o->disks[images].path : NULL;
+    if (seed && !o->force && access(seed, F_OK) == 0)
+        return err_set(e, STATUS_ERROR, "%s exists; give --force, or another name with -o", seed);
     if (o->record && !o->force && access(o->recording, F_OK) == 0)
         return err_set(e, STATUS_ERROR, "%s exists; give --force, or another name with -o",
                        o->recording);
     return getenv(EMULATED_INSIDE_VARIABLE) ? 0 : check_images(o, e);
 }
 
+/* The seed's image, which is the last disk: made where the machine runs, and gone from there at
+ * once where nothing is recorded. */
+static int open_with_seed(struct run_sources *s, const struct run_options *o, struct err *e)
+{
+    struct disk_wish wishes[MAX_DISKS];
+    char directory[] = "/tmp/ditto-seed.XXXXXX";
+    char *const path = wishes[o->disk_count - 1].path;
+
+    memcpy(wishes, o->disks, sizeof wishes);
+    if (!o->record && !mkdtemp(directory))
+        return err_set(e, STATUS_ERROR, "%s: %s", directory, strerror(errno));
+    if (!o->record)
+        snprintf(path, sizeof wishes->path, "%s/seed.iso", directory);
+    else if (o->force)
+        unlink(path);
+    int rc = disk_seed_make(&o->seed, path, e);
+    if (rc == 0)
+        rc = disk_set_open(&s->disks, wishes, o->disk_count, o->write_through, e);
+    if (!o->record) {
+        unlink(path); /* it is open */
+        rmdir(directory);
+    }
+    return rc;
+}
+
 int run_sources_load(struct run_sources *s, const struct run_options *o, struct err *e)
 {
     *s = (struct run_sources){0};
-    int rc = disk_set_open(&s->disks, o->disks, o->disk_count, o->write_through, e);
+    int rc = o->wants_seed ? open_with_seed(s, o, e)
+                           : disk_set_open(&s->disks, o->disks, o->disk_count, o->write_through, e);
     if (rc == 0)
         rc = o->kernel ? load_files(s, o, e) : load_from_disk(s, o, e);
     if (rc < 0)

@@ -7,8 +7,9 @@ set -eu
 build='gcc libc6-dev make zlib1g-dev libxxhash-dev libzydis-dev libext2fs-dev libjansson-dev
     libzstd-dev liblzma-dev liblz4-dev libslirp-dev libnbd-dev libcmocka-dev'
 # Run it: the emulated KVM host for machines without usable virtualization, and its kernel's
-# decompressors; what --net user loads, and what reads disk images that are not raw.
-run='qemu-system-x86 qemu-utils xz-utils zstd lz4 libslirp0 libnbd0'
+# decompressors; what --net user loads, what reads disk images that are not
+# raw, and what makes one for cloud-init.
+run='qemu-system-x86 qemu-utils xz-utils zstd lz4 libslirp0 libnbd0 genisoimage'
 # Make the small disk image and initial ram disks.
 image='e2fsprogs busybox-static cpio zstd'
 # Tests besides the unit tests, which need only "build". What is at the other end of a network, and reads what

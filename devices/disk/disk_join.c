@@ -7,7 +7,7 @@
 struct join {
     struct disk disk;
     struct disk *part[MAX_DISKS];
-    uint64_t begin[MAX_DISKS];
+    uint64_t begin[MAX_DISKS + 1]; /* the last one is the end */
     unsigned count;
 };
 
@@ -32,9 +32,7 @@ static int each_piece(struct disk *disk, uint64_t offset, uint8_t *data, uint64_
     while (len) {
         const uint64_t at = offset - j->begin[i], size = j->part[i]->size;
         const bool inside = at < size;
-        const uint64_t end = inside             ? size
-                             : i + 1 < j->count ? j->begin[i + 1] - j->begin[i]
-                                                : whole_clusters(size);
+        const uint64_t end = inside ? size : j->begin[i + 1] - j->begin[i];
         const uint64_t n = end - at < len ? end - at : len;
         if (inside && fn(j->part[i], at, data, n) < 0)
             return -1;
@@ -129,10 +127,10 @@ uint64_t disk_join_offset(const uint64_t *sizes, unsigned index)
     return offset;
 }
 
-struct disk *disk_join(struct disk *const *disks, unsigned count)
+struct disk *disk_join(struct disk *const *disks, const uint64_t *sizes, unsigned count)
 {
     assert(count >= 1 && count <= MAX_DISKS);
-    if (count == 1)
+    if (count == 1 && sizes[0] == disks[0]->size)
         return disks[0];
     struct join *j = calloc(1, sizeof *j);
     if (!j) {
@@ -145,9 +143,11 @@ struct disk *disk_join(struct disk *const *disks, unsigned count)
     for (unsigned i = 0; i < count; i++) {
         j->part[i] = disks[i];
         j->begin[i] = j->disk.size;
-        j->disk.size += whole_clusters(disks[i]->size);
+        assert(sizes[i] >= disks[i]->size);
+        j->disk.size += whole_clusters(sizes[i]);
         j->disk.read_only &= disks[i]->read_only;
     }
+    j->begin[count] = j->disk.size;
     return &j->disk;
 }
 

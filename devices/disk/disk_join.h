@@ -10,9 +10,11 @@
  * Each begins at a multiple of DISK_CLUSTER; what lies between them reads as zeroes.
  */
 
-/* `count` disks, 1 to MAX_DISKS, which it takes over, also when it fails (NULL, out of memory).
- * Alone, a disk is joined to itself: the same. Writable unless all are read-only. */
-struct disk *disk_join(struct disk *const *disks, unsigned count);
+/* `count` disks, 1 to MAX_DISKS, which it takes over, also when it fails (NULL, out of memory),
+ * each taken to be of this size, which is its own or larger: then zeroes follow. What is written to
+ * those is lost, unless an overlay takes it. Alone, a disk of its own size is the same as before.
+ * Writable unless all are read-only. */
+struct disk *disk_join(struct disk *const *disks, const uint64_t *sizes, unsigned count);
 /* Where disk number `index` of those begins, whose sizes these are. */
 uint64_t disk_join_offset(const uint64_t *sizes, unsigned index);
 

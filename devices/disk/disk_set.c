@@ -21,8 +21,10 @@ static struct disk *open_whole(const struct disk_wish *wishes, unsigned count, b
             return NULL;
         }
         sizes[i] = images[i]->size;
+        if (wishes[i].size > sizes[i])
+            sizes[i] = wishes[i].size / DISK_SECTOR * DISK_SECTOR;
     }
-    struct disk *whole = disk_join(images, count);
+    struct disk *whole = disk_join(images, sizes, count);
     if (!whole)
         err_set(e, STATUS_ERROR, "out of memory");
     return whole && !write_through ? disk_overlay_new(whole, e) : whole;

@@ -5,12 +5,15 @@
 #include "devices/disk/disk.h"
 
 /* The disks of a machine. */
+#define DISK_SIZE_MAX     (1ull << 44) /* 16 TiB: of one that is made larger than its image */
 #define DISK_SERIAL_BYTES 20u
 
 /* One of them, as it is asked for, or was recorded. */
 struct disk_wish {
     char path[4096];
     bool read_only;
+    uint64_t
+        size; /* bytes, if that is more than the image has: zeroes follow; not written through */
     char serial[DISK_SERIAL_BYTES + 1]; /* "": by its number */
 };
 

@@ -50,7 +50,12 @@ static void recall_disk(const json_t *recorded, struct disk_wish *wish)
     const char *path = json_string_value(json_object_get(recorded, "path"));
     const char *serial = json_string_value(json_object_get(recorded, "serial"));
 
-    *wish = (struct disk_wish){.read_only = json_is_true(json_object_get(recorded, "read_only"))};
+    const json_int_t size = json_integer_value(json_object_get(recorded, "size"));
+
+    *wish = (struct disk_wish){
+        .read_only = json_is_true(json_object_get(recorded, "read_only")),
+        .size = size > 0 && (uint64_t)size <= DISK_SIZE_MAX ? (uint64_t)size : 0,
+    };
     snprintf(wish->path, sizeof wish->path, "%s", path ? path : "");
     snprintf(wish->serial, sizeof wish->serial, "%s", serial ? serial : "");
 }

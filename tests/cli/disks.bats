@@ -57,6 +57,42 @@ sum_of() {
     ditto 0 verify whole.ditto
 }
 
+@test "a disk that is larger than its image, also where the machine goes on" {
+    three_disks
+    local place
+    ditto 0 run --quiet -o large.ditto --checkpoint-every 3 --disk b.img,size=3M --append ditto.script=disks "$IMAGE"
+    tr -d '\r' <<<"$output" |
+        grep -q "before vdb: 6144 sectors, .* sum $( (head -c 999936 b.img; head -c 2145792 /dev/zero) | sum_of)"
+    place=$(snapshots_of large.ditto | tail -n 1)
+    ditto 0 run --quiet --from "large.ditto@$place" -o live.ditto
+    ditto 0 verify live.ditto
+    ditto 0 run --quiet --check-disk --from large.ditto@20000
+    tr -d '\r' <<<"$output" | grep -q "after vdb: 6144 sectors"
+}
+
+@test "cloud-init's disk: user-data and keys, beside the recording, and nowhere where there is none" {
+    command -v genisoimage isoinfo >/dev/null || skip 'genisoimage is not installed'
+    printf '#cloud-config\nhostname: seeded\n' >user
+    printf 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOtjs3zlg me\n' >key.pub
+    ditto 0 run --quiet -o seeded.ditto --cloud-init user --ssh-key key.pub --append ditto.script=disks "$IMAGE"
+    tr -d '\r' <<<"$output" | grep -q "before vdb: .* read-only 1, .* sum $(sum_of <seeded-seed.iso)"
+    isoinfo -d -i seeded-seed.iso | grep -q '^Volume id: cidata$'
+    isoinfo -R -i seeded-seed.iso -x /user-data | cmp - user
+    isoinfo -R -i seeded-seed.iso -x /meta-data | grep -qxF "  - 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOtjs3zlg me'"
+    ditto 0 run --quiet --from seeded.ditto@20000 # which finds it there
+    tr -d '\r' <<<"$output" | grep -q "after vdb: .* sum $(sum_of <seeded-seed.iso)"
+    rm seeded.ditto
+    ditto 1 run --quiet -o seeded.ditto --cloud-init user "$IMAGE"
+    one_error 'seeded-seed.iso exists; give --force'
+    ditto 0 run --quiet --ssh-key key.pub --append ditto.script=disks "$IMAGE"
+    tr -d '\r' <<<"$output" | grep -q 'before vdb: .* read-only 1'
+    [ "$(ls)" = "$(printf '%s\n' key.pub seeded-seed.iso user)" ]
+    ditto 1 run --ssh-key user "$IMAGE"
+    one_error 'user is no public key for ssh'
+    ditto 1 run --cloud-init nowhere "$IMAGE"
+    one_error 'nowhere'
+}
+
 @test "--write-through changes those that may be, and no others" {
     three_disks
     cp "$IMAGE" own.img
@@ -76,6 +112,8 @@ sum_of() {
     one_error 'a serial has at most 20 characters'
     ditto 2 run --disk a --disk b --disk c --disk d --disk e --disk f --disk g --disk h "$IMAGE"
     one_error 'at most 8 disks'
+    ditto 2 run --disk zero.img,size=large "$IMAGE"
+    one_error "a disk's size is one like 10G, not 'large'"
     ditto 2 run "$IMAGE" zero.img
     one_error "one disk image, and more with --disk; 'zero.img' is too much"
 }

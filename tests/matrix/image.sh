@@ -2,8 +2,8 @@
 # image.sh IMAGE: makes a disk for the matrix of guests, build/matrix/IMAGE.img. Of a release (bullseye,
 # bookworm, trixie, sid): one ext4 file system with what the workloads need, this directory's guest/ as /matrix,
 # and a GRUB menu; beside it, in build/matrix/RELEASE.boot, its kernels and initial ram disks, made by Debian's
-# own tools with the modules of these disks only, which boot quicker. World is bookworm with servers, for
-# tests/world.sh. Of a layout (layouts.sh): a small Debian laid out so on a disk. Needs root, as debootstrap does, and loop
+# own tools with the modules of these disks only, which boot quicker. World is bookworm with servers, cloud
+# one with cloud-init, for tests/world.sh. Of a layout (layouts.sh): a small Debian laid out so on a disk. Needs root, as debootstrap does, and loop
 # devices; done again when the packages below change. MIRROR is where from.
 set -euo pipefail
 umask 022
@@ -23,9 +23,10 @@ declare -A more=(
     [sid]=''
     [layouts]='lvm2 btrfs-progs xfsprogs dosfstools'
     [world]='nginx-light openssh-server postgresql'
+    [cloud]='cloud-init cloud-guest-utils openssh-server systemd-resolved isc-dhcp-client netplan.io'
 )
 kernel_source=linux-source-6.1 # of bookworm
-declare -A mib=([bullseye]=2048 [bookworm]=5120 [trixie]=2048 [sid]=2048 [layouts]=2048 [world]=2048)
+declare -A mib=([bullseye]=2048 [bookworm]=5120 [trixie]=2048 [sid]=2048 [layouts]=2048 [world]=2048 [cloud]=2048)
 
 fail() {
     echo "image: $*" >&2
@@ -131,7 +132,7 @@ image=$release
 [[ " ${layouts[*]} " != *" $release "* ]] || release=layouts
 [ -n "${mib[$release]:-}" ] || fail "no image '$release'; there are: ${!mib[*]} ${layouts[*]}"
 suite=$release
-[[ " layouts world " != *" $release "* ]] || suite=bookworm
+[[ " layouts world cloud " != *" $release "* ]] || suite=bookworm
 read -rd '' -a packages <<<"$common ${more[$release]}" || : # as words
 mkdir -p "$out/cache"
 out=$(cd "$out" && pwd)

@@ -143,6 +143,26 @@ static void what_is_between_reads_as_zeroes(void **state)
     disk_set_close(&set);
 }
 
+static void one_that_is_larger_than_its_image(void **state)
+{
+    static uint8_t bytes[2 * DISK_CLUSTER];
+    struct disk_wish wish = wishes[0];
+    struct disk_set set;
+
+    (void)state;
+    wish.size = 1ull << 34;
+    assert_int_equal(disk_set_open(&set, &wish, 1, false, &e), 0);
+    assert_int_equal(set.disk[0]->size, wish.size);
+    assert_int_equal(disk_read(set.disk[0], sizes[0] - 1, bytes, 2), 0);
+    assert_int_equal(bytes[0], 'a');
+    assert_int_equal(bytes[1], 0);
+    assert_int_equal(disk_write(set.disk[0], wish.size - 600, "end", 3), 0);
+    assert_int_equal(disk_read(set.disk[0], wish.size - 600, bytes, 3), 0);
+    assert_memory_equal(bytes, "end", 3);
+    assert_int_equal(disk_write(set.disk[0], wish.size - 1, "end", 3), -1);
+    disk_set_close(&set);
+}
+
 static void written_through(void **state)
 {
     struct disk_set set;
@@ -181,6 +201,7 @@ int main(void)
         TEST(each_is_its_image),
         TEST(they_are_apart),
         TEST(what_is_between_reads_as_zeroes),
+        TEST(one_that_is_larger_than_its_image),
         TEST(written_through),
         TEST(one_that_is_missing_closes_all),
     };
