@@ -14,9 +14,11 @@ run='qemu-system-x86 qemu-utils xz-utils zstd lz4 libslirp0 libnbd0 genisoimage'
 image='e2fsprogs busybox-static cpio zstd'
 # Tests besides the unit tests, which need only "build". What is at the other end of a network, and reads what
 # was on it.
-test='bats gdb passt tshark python3'
+test='bats gdb passt tshark python3 jq curl iproute2'
 # Full Debian guest images, which only the long tests use.
 debian='debootstrap e2fsprogs fdisk dosfstools mtools xfsprogs btrfs-progs lvm2'
+# Those who use a Debian with a network from outside (make check-world).
+world='apache2-utils openssh-client postgresql-client curl apt-utils python3'
 # Build a QEMU without a fault of Debian 12's ('make khost-qemu').
 qemu='dpkg-dev patch pkg-config meson ninja-build libglib2.0-dev libpixman-1-dev libattr1-dev libcap-ng-dev
     libslirp-dev libfdt-dev zlib1g-dev'
@@ -30,7 +32,7 @@ develop='clang-format shellcheck'
 usage() {
     cat <<EOT
 usage: install-deps.sh [--check | --list] [GROUP...]
-  GROUP    build, run, image, test, debian, qemu, vmx, symbols, develop, or
+  GROUP    build, run, image, test, debian, world, qemu, vmx, symbols, develop, or
            demo (build run image) or check (demo test debian develop); default: demo
   --check  print the missing packages, install nothing; exit 1 when one is missing
   --list   print every group's packages
@@ -45,6 +47,7 @@ group_packages() {
     image) echo $image ;;
     test) echo $test ;;
     debian) echo $debian ;;
+    world) echo $world ;;
     qemu) echo $qemu ;;
     vmx) echo $vmx ;;
     symbols) echo $symbols ;;

@@ -4,6 +4,7 @@
 #   nginx     10,000 requests (REQUESTS) by ab
 #   ssh       a session with keys, a file there and back
 #   postgres  pgbench from outside
+#   cloud     an image with cloud-init, of its own kernel: a login by a key that it was given
 # Each TIMES times (default 1). The image is that of the matrix of guests, world. Exit status 1 when one fails.
 set -u
 tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -29,7 +30,7 @@ ready() {
 
 shell() {
     ssh -q -p "$port" -i key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=100 \
-        root@127.0.0.1 "$@"
+        "$user@127.0.0.1" "$@"
 }
 
 use_apt() {
@@ -58,17 +59,32 @@ use_postgres() {
         grep -q 'transactions actually processed: 300/300' used
 }
 
+use_cloud() {
+    local tries
+    user=debian
+    for ((tries = 0; tries < 300; tries++)); do
+        kill -0 $machine 2>/dev/null || return 1
+        shell 'cloud-init status --wait; hostname; cat /etc/motd' >used 2>&1 && break
+        sleep 2
+    done
+    shell 'sudo systemctl poweroff'
+    grep -q 'status: done' used && grep -q '^seeded$' used && grep -q '^made by cloud-init$' used
+}
+
 # once NAME: records it while it is used, and verifies.
 once() {
     local inner=22
+    local -a boot=(--kernel "$MATRIX"/world.boot/vmlinuz-*-amd64 --initrd "$MATRIX"/world.boot/initrd.img-*-amd64
+        --append "root=/dev/vda rw init=/matrix/init net.ifnames=0 matrix.run=world,$1,$web_port" --disk "$MATRIX/world.img")
+    user=root
+    # Its units run into their limits otherwise.
+    [ "$1" != cloud ] || boot=(--slow 5 --cloud-init user-data --ssh-key key.pub "$MATRIX/cloud.img")
     case $1 in nginx) inner=80 ;; postgres) inner=5432 ;; esac
     port=$(free_port)
     rm -f console used
     : >console
     bounded 1200 "$DITTO" run --json -o run.ditto --force --memory 512M --net "user,hostfwd=tcp::$port-:$inner" \
-        --kernel "$MATRIX"/world.boot/vmlinuz-*-amd64 --initrd "$MATRIX"/world.boot/initrd.img-*-amd64 \
-        --append "root=/dev/vda rw init=/matrix/init net.ifnames=0 matrix.run=world,$1,$web_port" --disk "$MATRIX/world.img" \
-        >console 2>run.err </dev/null &
+        "${boot[@]}" >console 2>run.err </dev/null &
     machine=$!
     "use_$1" || { kill $machine 2>/dev/null; wait $machine; return 1; }
     wait $machine || return 1
@@ -77,8 +93,10 @@ once() {
         [ "$(json_field result verify.out)" = identical ]
 }
 
-[ $# -gt 0 ] || set -- apt nginx ssh postgres
+[ $# -gt 0 ] || set -- apt nginx ssh postgres cloud
 bash "$tree/tests/matrix/image.sh" world || exit 1
+[[ " $* " != *' cloud '* ]] || bash "$tree/tests/matrix/image.sh" cloud || exit 1
+printf '#cloud-config\nhostname: seeded\nwrite_files:\n  - path: /etc/motd\n    content: "made by cloud-init\\n"\n' >user-data
 mkdir mirror
 (cd mirror && apt-get download -q hello >/dev/null && apt-ftparchive packages . >Packages) || exit 1
 ssh-keygen -q -N '' -t ed25519 -f key

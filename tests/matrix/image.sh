@@ -23,7 +23,7 @@ declare -A more=(
     [sid]=''
     [layouts]='lvm2 btrfs-progs xfsprogs dosfstools'
     [world]='nginx-light openssh-server postgresql'
-    [cloud]='cloud-init cloud-guest-utils openssh-server systemd-resolved isc-dhcp-client netplan.io'
+    [cloud]='cloud-init openssh-server systemd-resolved netplan.io sudo'
 )
 kernel_source=linux-source-6.1 # of bookworm
 declare -A mib=([bullseye]=2048 [bookworm]=5120 [trixie]=2048 [sid]=2048 [layouts]=2048 [world]=2048 [cloud]=2048)
