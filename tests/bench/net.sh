@@ -1,0 +1,77 @@
+#!/bin/bash
+# net.sh [PAIRS [MB]]: what recording costs a network, plain and recorded in turn, PAIRS times (default 3): MB megabytes
+# (default 30) into the guest by HTTP, by its clock; as many out of it, and 500 requests by ab from a server in it; how
+# long the recording of all that and its replay take, and the log's bytes for each received. Medians on stdout.
+set -u
+tree=$(cd "$(dirname "$0")/../.." && pwd)
+. "$tree/tests/lib/common.sh"
+pairs=${1:-3} mb=${2:-30}
+work=$(mktemp -d "$BUILD/bench-XXXXXX") || exit 1
+web=
+trap 'kill $web 2>/dev/null; rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+note() {
+    echo "$2" >>"$1.figures"
+}
+
+# speed PLACE: MB/s of what took so many hundredths of a second on the console; a part of its line names it.
+speed() {
+    tr -d '\r' <run.out | awk -v mb="$mb" -v what="$1" '/^took/ && index($0, what) { print mb * 100 / $2; exit }'
+}
+
+run() {
+    local forwarded
+    forwarded=$(free_port)
+    : >run.out
+    bounded 600 "$DITTO" run --json "${@:2}" --net "user,hostfwd=tcp::$forwarded-:80" --memory 512M \
+        --append "ditto.script=net ditto.n=time=http://10.0.2.2:$port/blob,serve=$mb" "$IMAGE" \
+        </dev/null >run.out 2>run.err &
+    local machine=$!
+    until grep -q serving run.out; do
+        kill -0 $machine 2>/dev/null || { tail -n 5 run.err >&2 && exit 1; }
+        sleep 0.2
+    done
+    sleep 1
+    note "$1.out" "$(curl -s -o /dev/null -w '%{speed_download}\n' "http://127.0.0.1:$forwarded/blob" |
+        awk '{ print $1 / 1048576 }')"
+    note "$1.requests" "$(ab -q -n 500 -c 4 "http://127.0.0.1:$forwarded/line" 2>/dev/null |
+        awk '/^Requests per second/ { print $4 }')"
+    curl -s -o /dev/null "http://127.0.0.1:$forwarded/cgi-bin/stop"
+    wait $machine || exit 1
+    note "$1.in" "$(speed blob)"
+    note "$1" "$(json_field seconds run.err)"
+}
+
+mkdir www
+head -c $((mb << 20)) /dev/urandom >www/blob
+port=$(free_port)
+python3 -m http.server --bind 127.0.0.1 --directory www "$port" >/dev/null 2>&1 &
+web=$!
+for ((i = 0; i < pairs; i++)); do
+    run plain
+    run recorded --force -o run.ditto
+    bounded 600 "$DITTO" verify --json run.ditto >verify.out 2>/dev/null || exit 1
+    note replayed "$(json_field seconds verify.out)"
+    "$DITTO" info run.ditto >info.txt 2>/dev/null
+    note log "$(sed -n 's/^ *\(events\|inputs\|time stamps\|sync points\) .* \([0-9]*\) stored$/\2/p' info.txt |
+        awk '{ sum += $1 } END { print sum }')"
+done
+of() {
+    median <"$1.figures"
+}
+echo "| | plain | recorded | recorded / plain |"
+echo "|---|---|---|---|"
+for way in in out requests; do
+    awk -v way=$way -v p="$(of plain.$way)" -v r="$(of recorded.$way)" 'BEGIN {
+        what = way == "requests" ? "requests a second" : "TCP " way ", MB/s"
+        printf "| %s | %.1f | %.1f | %.2f |\n", what, p, r, r / p }'
+done
+awk -v p="$(of plain)" -v r="$(of recorded)" -v v="$(of replayed)" -v log_="$(of log)" -v mb="$mb" 'BEGIN {
+    printf "| the whole run, s | %.1f | %.1f | %.2f |\n", p, r, r / p
+    printf "| its replay, s | | %.1f | |\n", v
+    printf "| log, %% of the bytes received | | %.2f | |\n", 100 * log_ / (mb * 1048576) }'
