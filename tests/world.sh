@@ -86,7 +86,7 @@ once() {
     bounded 1200 "$DITTO" run --json -o run.ditto --force --memory 512M --net "user,hostfwd=tcp::$port-:$inner" \
         "${boot[@]}" >console 2>run.err </dev/null &
     machine=$!
-    "use_$1" || { kill $machine 2>/dev/null; wait $machine; return 1; }
+    "use_$1" || { pkill -TERM -P $machine; wait $machine; return 1; }
     wait $machine || return 1
     [ "$(json_field end run.err)" = 'powered off' ] || return 1
     bounded 1200 "$DITTO" verify --json run.ditto >verify.out 2>verify.err </dev/null &&
@@ -96,7 +96,7 @@ once() {
 [ $# -gt 0 ] || set -- apt nginx ssh postgres cloud
 bash "$tree/tests/matrix/image.sh" world || exit 1
 [[ " $* " != *' cloud '* ]] || bash "$tree/tests/matrix/image.sh" cloud || exit 1
-printf '#cloud-config\nhostname: seeded\nwrite_files:\n  - path: /etc/motd\n    content: "made by cloud-init\\n"\n' >user-data
+printf '#cloud-config\nlocale: false\nhostname: seeded\nwrite_files:\n  - path: /etc/motd\n    content: "made by cloud-init\\n"\n' >user-data
 mkdir mirror
 (cd mirror && apt-get download -q hello >/dev/null && apt-ftparchive packages . >Packages) || exit 1
 ssh-keygen -q -N '' -t ed25519 -f key
