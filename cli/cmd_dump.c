@@ -119,7 +119,7 @@ static void event_format(const struct event *event, char *text, size_t size)
             snprintf(text, size, "NIC %u %s a frame of %u bytes", event->frame.nic,
                      event->frame.is_sent ? "sends" : "receives", event->frame.len);
         else
-            snprintf(text, size, "NIC %u has to wait with a frame", event->frame.nic);
+            snprintf(text, size, "NIC %u waits, or goes on, with what it sends", event->frame.nic);
         break;
     }
 }

@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -111,8 +112,12 @@ static int play(struct capture *c, struct recording *r, const struct pcap_option
 
 static int capture(const struct pcap_options *o, struct recording *r, struct err *e)
 {
-    struct capture c = {.out = o->output ? fopen(o->output, "we") : stdout};
+    struct stat own, other;
 
+    if (o->output && stat(o->place.path, &own) == 0 && stat(o->output, &other) == 0 &&
+        own.st_dev == other.st_dev && own.st_ino == other.st_ino)
+        return err_set(e, STATUS_USAGE, "pcap: %s is the recording itself", o->output);
+    struct capture c = {.out = o->output ? fopen(o->output, "we") : stdout};
     if (!c.out)
         return err_set(e, STATUS_ERROR, "cannot write to %s: %s", o->output, strerror(errno));
     int rc = begin_file(&c, r, e);

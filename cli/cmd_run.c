@@ -123,14 +123,18 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
     give_macs(o, &config);
     if (plug_nets(o, &config, o->net_count, e) < 0)
         return -1;
-    if (machine_create(&m, &config, console, &boot, e) < 0)
+    if (machine_create(&m, &config, console, &boot, e) < 0) {
+        run_sources_drop_seed(o);
         return -1;
+    }
     if (o->record)
         recorder = start_recording(o, s, &m, &boot, e);
     free(boot.vmlinux);
     bytes_free(&boot.symbols);
     run_sources_drop_boot_files(s); /* they are in guest memory now */
     int rc = o->record && !recorder ? -1 : run_to_end(o, &m, recorder, start, e);
+    if (o->record && !recorder)
+        run_sources_drop_seed(o);
     machine_destroy(&m);
     return rc;
 }

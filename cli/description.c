@@ -38,7 +38,8 @@ static json_t *describe_disk(const char *path, struct disk *disk)
 static bool describe_disks(json_t *description, const struct run_options *o,
                            const struct disk_set *set)
 {
-    const bool plain = set->count == 1 && !o->disks[0].read_only && !o->disks[0].serial[0];
+    const bool plain = set->count == 1 && !o->disks[0].read_only && !o->disks[0].serial[0] &&
+                       !o->disks[0].format[0];
     json_t *list = plain ? NULL : json_array();
 
     for (unsigned i = 0; i < set->count; i++) {
@@ -53,6 +54,8 @@ static bool describe_disks(json_t *description, const struct run_options *o,
         }
         json_object_set_new(disk, "read_only", json_boolean(o->disks[i].read_only));
         json_object_set_new(disk, "serial", json_string(set->serial[i]));
+        if (o->disks[i].format[0])
+            json_object_set_new(disk, "format", json_string(o->disks[i].format));
         json_array_append_new(list, disk);
     }
     if (set->count && !plain)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "devices/disk/disk_format.h"
 #include "mmu/memory.h"
 
 #define DEFAULT_MEMORY   (256ull << 20)
@@ -53,7 +54,7 @@ static int name_disk(struct run_options *o, const char *image, struct disk_wish 
     return 0;
 }
 
-/* IMG[,ro][,size=SIZE][,serial=NAME]: what is no such setting is part of the name. */
+/* IMG[,ro][,size=SIZE][,format=NAME][,serial=NAME]: what is no such setting is part of the name. */
 static int take_disk(void *into, const char *value, struct err *e)
 {
     struct disk_wish *wish;
@@ -70,6 +71,12 @@ static int take_disk(void *into, const char *value, struct err *e)
                            comma + 6);
         else if (!strncmp(comma, ",size=", 6))
             ;
+        else if (!strncmp(comma, ",format=", 8) && !disk_format_known(comma + 8))
+            return err_set(e, STATUS_USAGE,
+                           "run: a disk's format is raw, qcow2, vmdk, vdi, vhdx or vpc, not '%s'",
+                           comma + 8);
+        else if (!strncmp(comma, ",format=", 8))
+            snprintf(wish->format, sizeof wish->format, "%s", comma + 8);
         else if (strncmp(comma, ",serial=", 8) != 0)
             break;
         else if (snprintf(wish->serial, sizeof wish->serial, "%s", comma + 8) >=
@@ -148,7 +155,7 @@ const struct option_entry run_entries[] = {
         0, "check-disk", check_disk,
         "with --from: replay from the recording's beginning even where there is a snapshot, and so "
         "compare all that the guest has read from its disk"),
-    CALL_OPTION(0, "disk", "IMG[,ro][,size=SIZE][,serial=NAME]", take_disk,
+    CALL_OPTION(0, "disk", "IMG[,ro][,size=SIZE][,format=NAME][,serial=NAME]", take_disk,
                 "a disk image, as the last argument is; up to 8, of which the last argument is the "
                 "first. ro: "
                 "the guest cannot write to it; size: it is so large, and empty behind its image"),
@@ -302,6 +309,10 @@ int run_options_parse(struct run_options *o, int argc, char **argv, struct err *
     if (!o->disk_count && !o->kernel && !o->from.path[0])
         return err_set(e, STATUS_USAGE,
                        "run: give a disk image or --kernel (see dittovm run --help)");
+    for (unsigned i = 0; o->write_through && i < o->disk_count; i++)
+        if (o->disks[i].size && !o->disks[i].read_only)
+            return err_set(e, STATUS_USAGE,
+                           "run: --write-through cannot make an image larger: no size");
     if (o->crew && check_crew(o, e) < 0)
         return -1;
     if (o->loose && o->record)

@@ -148,6 +148,12 @@ static int open_with_seed(struct run_sources *s, const struct run_options *o, st
     return rc;
 }
 
+void run_sources_drop_seed(const struct run_options *o)
+{
+    if (o->wants_seed && o->record)
+        unlink(o->disks[o->disk_count - 1].path);
+}
+
 int run_sources_load(struct run_sources *s, const struct run_options *o, struct err *e)
 {
     *s = (struct run_sources){0};
@@ -155,8 +161,10 @@ int run_sources_load(struct run_sources *s, const struct run_options *o, struct 
                            : disk_set_open(&s->disks, o->disks, o->disk_count, o->write_through, e);
     if (rc == 0)
         rc = o->kernel ? load_files(s, o, e) : load_from_disk(s, o, e);
-    if (rc < 0)
+    if (rc < 0) {
+        run_sources_drop_seed(o);
         run_sources_free(s);
+    }
     return rc;
 }
 

@@ -17,6 +17,8 @@ struct run_sources {
 /* Refuse early what cannot work: missing files, an output that exists. Changes nothing. */
 int run_sources_check(const struct run_options *o, struct err *e);
 int run_sources_load(struct run_sources *s, const struct run_options *o, struct err *e);
+/* Nothing is recorded after all: the seed's image, which would lie beside it, goes. */
+void run_sources_drop_seed(const struct run_options *o);
 /* Free kernel and initrd. */
 void run_sources_drop_boot_files(struct run_sources *s);
 void run_sources_free(struct run_sources *s);

@@ -62,6 +62,8 @@ int guest_memory_create(struct guest_memory *m, uint64_t size, struct err *e)
         return err_set(e, STATUS_ERROR, "cannot map guest memory of %llu MiB: %s; give less memory",
                        (unsigned long long)(size >> 20), strerror(saved));
     }
+    /* Processes of ours that serve a network, or try something, have no business with it. */
+    (void)madvise(host, size, MADV_DONTFORK);
     m->fd = fd;
     m->host = host;
     m->size = size;

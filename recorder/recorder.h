@@ -92,7 +92,8 @@ void recorder_received(struct recorder *r, const uint8_t *data, size_t len);
  * the segments where it lies with its header, in `count` pieces; else NULL. */
 void recorder_frame(struct recorder *r, unsigned nic, uint64_t now_ns, uint32_t len,
                     const struct net_segment *segment, unsigned count);
-/* One that was to be sent stays where it is for now. */
+/* One that was to be sent stays where it is for now; or, where the guest rings no doorbell, it is
+ * now gone on with what waits. */
 void recorder_frame_waits(struct recorder *r, unsigned nic, uint64_t now_ns);
 /* vCPUs that run at the same time: this one has got the right to access an object. Each one's
  * points never fall. Like all calls, under a lock of the caller's where several threads record. */

@@ -195,7 +195,8 @@ struct dma_transfer {
 struct frame {
     unsigned nic; /* less than MAX_NICS */
     bool is_sent;
-    uint32_t len;     /* 1..FRAME_MAX, without the header; 0, of one that is sent: it has to wait */
+    uint32_t len; /* 1..FRAME_MAX, without the header; 0, of one that is sent: it has to wait, or
+                 where the guest makes no access: what waits is gone on with */
     uint64_t time_ns; /* device time */
     /* Where one that is sent lies, header included, one piece after another; read with
      * frame_next_place(). Points into the input. */

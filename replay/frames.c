@@ -5,7 +5,7 @@
 
 #include "recording/chunk_source.h"
 
-static int take_sent(struct frames *f, const struct frame *frame, struct err *e)
+static void take_sent(struct frames *f, const struct frame *frame)
 {
     struct cursor list = cursor_of(frame->place_list, frame->place_list_bytes);
     struct frame_place place = {0};
@@ -16,14 +16,12 @@ static int take_sent(struct frames *f, const struct frame *frame, struct err *e)
         const size_t n = place.len < len - done ? place.len : len - done;
         const void *from = guest_memory_at(&f->player->vm.memory, place.gpa, n);
         if (!from)
-            return err_set(e, STATUS_BAD_RECORDING, "%s is damaged: a frame lies outside memory",
-                           recording_path(f->player->recording));
+            return; /* at which the device broke */
         memcpy(f->bytes + done, from, n);
         done += n;
     }
     assert(done == len); /* the decoder has looked */
     f->take(f->opaque, frame, f->bytes);
-    return 0;
 }
 
 /* Some bytes of the frame that is being received. */
@@ -56,13 +54,18 @@ static int follow_event(struct player_follower *follower, const struct event *ev
 {
     struct frames *f = (struct frames *)follower;
 
+    if (event->ordinal != f->ordinal) /* the rest of one at which the device broke never comes */
+        f->missing = 0;
     if (event->kind == EVENT_DMA_WRITE && f->missing)
         return take_written(f, &event->dma, e);
     if (event->kind != EVENT_FRAME || !event->frame.len)
         return 0;
     f->missing = 0;
-    if (event->frame.is_sent)
-        return take_sent(f, &event->frame, e);
+    if (event->frame.is_sent) {
+        take_sent(f, &event->frame);
+        return 0;
+    }
+    f->ordinal = event->ordinal;
     f->frame = event->frame;
     f->missing = FRAME_HEADER + event->frame.len;
     return 0;

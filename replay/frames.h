@@ -15,6 +15,7 @@ struct frames {
     void (*take)(void *opaque, const struct frame *frame, uint8_t *bytes);
     void *opaque;
     struct frame frame; /* one that is being received; */
+    uint64_t ordinal;   /* behind this sync point */
     size_t missing;     /* so many of its bytes are still to come; 0: none is */
     uint8_t bytes[FRAME_HEADER + FRAME_MAX];
 };

@@ -3,8 +3,11 @@
 
 #include "devices/disk/disk.h"
 
-/* A disk image of whatever format it is in, as disk_raw_open() has it. */
-struct disk *disk_image_open(const char *path, bool writable, struct err *e);
+/* A disk image of this format, or with "" of whatever format it is in, as disk_raw_open() has it.
+ * Of a raw one that was not said to be raw, a guest cannot make one that begins like another
+ * format. */
+struct disk *disk_image_open(const char *path, const char *format, bool writable, struct err *e);
+bool disk_format_known(const char *format);
 
 /* The name that qemu-nbd has for a file's format, by how the file begins: "raw" where it is none
  * that is known, or cannot be read. */

@@ -4,6 +4,7 @@
  */
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,19 +132,28 @@ static void read_said(int said, char *text, size_t size)
 static int connect_to(struct nbd_handle *handle, const char *path, const char *format,
                       bool writable, struct err *e)
 {
+    static const int signals[] = {SIGINT, SIGQUIT, SIGHUP, SIGTERM};
     char format_option[32], said_text[512];
-    char *args[] = {
-        "qemu-nbd", format_option,           writable ? "--discard=unmap" : "--read-only",
-        "--",       (char *)(uintptr_t)path, NULL};
+    char file[4096 + 2]; /* a name with a colon is a protocol's for QEMU, unless it is a path */
+    char *args[] = {"qemu-nbd", format_option, writable ? "--discard=unmap" : "--read-only",
+                    "--",       file,          NULL};
+    sigset_t terminal, old;
     const int said = memfd_create("qemu-nbd", MFD_CLOEXEC);
     const int own = said < 0 ? -1 : fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 
+    snprintf(file, sizeof file, "%s%s", path[0] == '/' ? "" : "./", path);
     snprintf(format_option, sizeof format_option, "--format=%s", format);
     if (own < 0 || dup2(said, STDERR_FILENO) < 0) {
         close(said);
         return err_set(e, STATUS_ERROR, "cannot start qemu-nbd for %s", path);
     }
+    /* It ends with us: the terminal's signals are for the machine, which may have to write on. */
+    sigemptyset(&terminal);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        sigaddset(&terminal, signals[i]);
+    pthread_sigmask(SIG_BLOCK, &terminal, &old);
     const int rc = lib.nbd_connect_systemd_socket_activation(handle, args);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
     dup2(own, STDERR_FILENO);
     close(own);
     if (rc < 0)

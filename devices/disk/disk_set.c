@@ -14,7 +14,8 @@ static struct disk *open_whole(const struct disk_wish *wishes, unsigned count, b
     struct disk *images[MAX_DISKS];
 
     for (unsigned i = 0; i < count; i++) {
-        images[i] = disk_image_open(wishes[i].path, write_through && !wishes[i].read_only, e);
+        images[i] = disk_image_open(wishes[i].path, wishes[i].format,
+                                    write_through && !wishes[i].read_only, e);
         if (!images[i]) {
             while (i--)
                 disk_close(images[i]);

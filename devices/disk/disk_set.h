@@ -12,8 +12,9 @@
 struct disk_wish {
     char path[4096];
     bool read_only;
-    uint64_t
-        size; /* bytes, if that is more than the image has: zeroes follow; not written through */
+    char format[8]; /* "": by how it begins */
+    /* Bytes, if that is more than the image has: zeroes follow. Not written through. */
+    uint64_t size;
     char serial[DISK_SERIAL_BYTES + 1]; /* "": by its number */
 };
 

@@ -96,25 +96,24 @@ static bool is_driven(const struct virtio_net *net)
 
 bool virtio_net_can_receive(struct virtio_net *net)
 {
-    return !is_driven(net) || virtio_available(&net->vd, VIRTIO_NET_RECEIVES) != net->starved;
+    return !is_driven(net) || virtio_available(&net->vd, VIRTIO_NET_RECEIVES) > 0;
 }
 
 /* How many of the driver's next buffers len bytes take; 0: there are not enough, or one cannot hold
- * them and more than one may not be used (*fits is false then). They stay the driver's. */
-static unsigned count_buffers(struct virtio_net *net, size_t len, bool *fits)
+ * them and more than one may not be used. They stay the driver's. */
+static unsigned count_buffers(struct virtio_net *net, size_t len)
 {
+    const bool merges = net->vd.accepted & VIRTIO_NET_F_MRG_RXBUF;
     struct virtio_queue *q = &net->vd.queue[VIRTIO_NET_RECEIVES];
     const uint16_t first = q->next_avail;
     struct virtio_chain chain;
     uint64_t room = 0;
     unsigned count = 0;
 
-    *fits = true;
-    while (room < len && *fits && count < q->size &&
+    while (room < len && count < (merges ? q->size : 1u) &&
            virtio_pop(&net->vd, VIRTIO_NET_RECEIVES, &chain)) {
         room += chain.in_len;
         count++;
-        *fits = room >= len || (net->vd.accepted & VIRTIO_NET_F_MRG_RXBUF);
     }
     q->next_avail = first;
     return room < len ? 0 : count;
@@ -149,24 +148,20 @@ static void fill_buffers(struct virtio_net *net, size_t len, unsigned count)
 
 enum virtio_net_receipt virtio_net_receive(struct virtio_net *net, const uint8_t *frame, size_t len)
 {
-    bool fits;
-
     assert(len >= 1 && len <= FRAME_MAX);
-    net->starved = 0;
     if (!is_driven(net))
         return NET_DROPPED;
-    const unsigned count = count_buffers(net, VIRTIO_NET_HEADER + len, &fits);
-    if (!count) {
-        net->starved = virtio_available(&net->vd, VIRTIO_NET_RECEIVES);
-        /* More than all of them will not be there. */
-        const bool wait = fits && net->starved < net->vd.queue[VIRTIO_NET_RECEIVES].size;
-        return wait && is_driven(net) ? NET_NO_BUFFERS : NET_DROPPED;
-    }
+    if (!virtio_available(&net->vd, VIRTIO_NET_RECEIVES))
+        return NET_NO_BUFFERS;
+    const unsigned count = count_buffers(net, VIRTIO_NET_HEADER + len);
+    if (count || !is_driven(net)) /* who follows the device has to see it break, too */
+        net->link->begin(net->link, (uint32_t)len, NULL, 0);
+    if (!count)
+        return NET_DROPPED;
     memset(net->frame, 0, VIRTIO_NET_HEADER);
     net->frame[HEADER_BUFFERS] = (uint8_t)count;
     net->frame[HEADER_BUFFERS + 1] = (uint8_t)(count >> 8);
     memcpy(net->frame + VIRTIO_NET_HEADER, frame, len);
-    net->link->begin(net->link, (uint32_t)len, NULL, 0);
     fill_buffers(net, VIRTIO_NET_HEADER + len, count);
     return NET_RECEIVED;
 }

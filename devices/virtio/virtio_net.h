@@ -23,7 +23,6 @@ enum { VIRTIO_NET_RECEIVES = 0, VIRTIO_NET_SENDS = 1, VIRTIO_NET_QUEUES = 2 };
 struct virtio_net {
     struct virtio_device vd;
     struct net_link *link;
-    unsigned starved; /* with so many buffers the last frame could not be received */
     uint8_t config[VIRTIO_NET_CONFIG_BYTES];
     uint8_t frame[VIRTIO_NET_HEADER + FRAME_MAX]; /* what is on its way, header included */
 };
@@ -36,7 +35,7 @@ void virtio_net_init(struct virtio_net *net, struct dma *dma, struct net_link *l
 enum virtio_net_receipt {
     NET_RECEIVED,
     NET_NO_BUFFERS, /* the driver has none for it now: nothing has happened */
-    NET_DROPPED,    /* nobody drives the device, or the frame does not fit in a buffer */
+    NET_DROPPED,    /* nobody drives the device, or what it has is too little for this one */
 };
 enum virtio_net_receipt virtio_net_receive(struct virtio_net *net, const uint8_t *frame,
                                            size_t len);

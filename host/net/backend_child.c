@@ -16,7 +16,8 @@
 
 #define NOBODY       65534
 #define LENGTH_BYTES 4u
-#define CHILD_FD     3 /* the wire's number in the child; the report has the next one */
+#define READY        "+" /* what the child says when nothing is wrong */
+#define CHILD_FD     3   /* the wire's number in the child; the report has the next one */
 
 static _Noreturn void be_child(const struct backend_child *child, const struct net_spec *spec,
                                int wire, int report, pid_t parent)
@@ -44,12 +45,14 @@ static _Noreturn void be_child(const struct backend_child *child, const struct n
         const ssize_t said = write(CHILD_FD + 1, wrong, strlen(wrong));
         _exit(said > 0 ? 1 : 2);
     }
+    if (write(CHILD_FD + 1, READY, 1) != 1)
+        _exit(1);
     close(CHILD_FD + 1);
     child->serve(spec, CHILD_FD);
     _exit(0);
 }
 
-/* What the child has to say before it serves: nothing, or what is wrong. */
+/* What the child has to say before it serves: that it is ready, or what is wrong. */
 static int read_report(int report, const char *name, struct err *e)
 {
     char text[256];
@@ -58,7 +61,10 @@ static int read_report(int report, const char *name, struct err *e)
 
     while ((n = read(report, text + len, sizeof text - len)) > 0 || (n < 0 && errno == EINTR))
         len += n > 0 ? (size_t)n : 0;
-    return len ? err_set(e, STATUS_ERROR, "--net %s: %.*s", name, (int)len, text) : 0;
+    if (len == 1 && text[0] == READY[0])
+        return 0;
+    return err_set(e, STATUS_ERROR, "--net %s: %.*s", name, len ? (int)len : 28,
+                   len ? text : "it has ended at its beginning");
 }
 
 int backend_child_start(const struct backend_child *child, const struct net_spec *spec,
@@ -91,12 +97,13 @@ int backend_child_start(const struct backend_child *child, const struct net_spec
     return wire[0];
 }
 
-void backend_child_drop_rights(void)
+const char *backend_child_drop_rights(void)
 {
     if (geteuid() == 0 && (setgroups(0, NULL) < 0 || setresgid(NOBODY, NOBODY, NOBODY) < 0 ||
                            setresuid(NOBODY, NOBODY, NOBODY) < 0))
-        _exit(1);                     /* never with more than it needs */
+        return "root may not become nobody here; run dittovm as another user";
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* which that has cleared */
+    return NULL;
 }
 
 int wire_write(int wire, const uint8_t *frame, size_t len)

@@ -18,8 +18,8 @@ struct backend_child {
 int backend_child_start(const struct backend_child *child, const struct net_spec *spec,
                         struct err *e);
 
-/* In the child, once it has all that only root can have: be nobody. */
-void backend_child_drop_rights(void);
+/* In the child, once it has all that only root can have: be nobody. NULL, or what is wrong. */
+const char *backend_child_drop_rights(void);
 
 /*
  * Frames on a wire. To write one, whole, waiting for its reader; to read what there is, and then

@@ -35,8 +35,7 @@ static const char *prepare(const struct net_spec *spec, int wire)
                  root ? "" : " (it is for root; --net user and passt are not)");
         return tap.wrong;
     }
-    backend_child_drop_rights();
-    return NULL;
+    return backend_child_drop_rights();
 }
 
 static void take_frame(void *opaque, const uint8_t *frame, size_t len)

@@ -173,9 +173,7 @@ static const char *prepare(const struct net_spec *spec, int wire)
         return "libslirp does not start";
     for (unsigned i = 0; i < spec->forward_count && !wrong; i++)
         wrong = forward(&spec->forwards[i]);
-    if (!wrong)
-        backend_child_drop_rights();
-    return wrong;
+    return wrong ? wrong : backend_child_drop_rights();
 }
 
 /* poll()'s bits and libslirp's: the same five things. */

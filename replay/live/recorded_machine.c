@@ -6,6 +6,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "devices/disk/disk_format.h"
+
 #define SAMPLES    256u
 #define HEAD_BYTES 65536u
 
@@ -50,6 +52,7 @@ static void recall_disk(const json_t *recorded, struct disk_wish *wish)
     const char *path = json_string_value(json_object_get(recorded, "path"));
     const char *serial = json_string_value(json_object_get(recorded, "serial"));
 
+    const char *format = json_string_value(json_object_get(recorded, "format"));
     const json_int_t size = json_integer_value(json_object_get(recorded, "size"));
 
     *wish = (struct disk_wish){
@@ -58,6 +61,8 @@ static void recall_disk(const json_t *recorded, struct disk_wish *wish)
     };
     snprintf(wish->path, sizeof wish->path, "%s", path ? path : "");
     snprintf(wish->serial, sizeof wish->serial, "%s", serial ? serial : "");
+    snprintf(wish->format, sizeof wish->format, "%s",
+             format && disk_format_known(format) ? format : "");
 }
 
 static int find_disks(const json_t *meta, const struct disk_wish *now, unsigned count,

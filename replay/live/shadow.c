@@ -131,7 +131,7 @@ static const struct frame *next_sent(const struct shadow_link *link)
 static bool link_takes(struct net_link *link)
 {
     const struct shadow_link *l = (struct shadow_link *)link;
-    const struct frame *next = l->shadow->has_frame ? NULL : next_sent(l);
+    const struct frame *next = next_sent(l);
 
     if (!next || next->len)
         return !l->shadow->differs;
@@ -164,7 +164,7 @@ static void link_send(struct net_link *link, const uint8_t *frame, size_t len)
     (void)len;
 }
 
-/* A frame was moved, or was to be, at no access of the guest's. */
+/* A frame came, or what waited to be sent was gone on with, at no access of the guest's. */
 static int follow_frame(struct player_follower *f, struct err *e)
 {
     static const uint8_t unknown[FRAME_MAX];
@@ -175,6 +175,7 @@ static int follow_frame(struct player_follower *f, struct err *e)
     s->e = e;
     struct virtio_net *net = &s->pc.nics[s->frame.nic].net;
     if (s->frame.is_sent) {
+        s->has_frame = false;
         virtio_net_send(net);
     } else {
         s->unknown = true;
@@ -303,8 +304,10 @@ static int follow_event(struct player_follower *f, const struct event *event, st
     case EVENT_FRAME:
         if (event->frame.nic >= s->pc.config.nic_count)
             return differ(s, "a frame is of a NIC that there is not");
+        if (event->frame.is_sent && event->frame.len)
+            return differ(s, "a frame is sent at no access");
         s->frame = event->frame;
-        s->has_frame = event->frame.len > 0;
+        s->has_frame = true;
         return 0;
     case EVENT_INJECT:
         if (!irqchip_pending(chip) || irqchip_acknowledge(chip) != event->vector)

@@ -114,6 +114,10 @@ sum_of() {
     one_error 'at most 8 disks'
     ditto 2 run --disk zero.img,size=large "$IMAGE"
     one_error "a disk's size is one like 10G, not 'large'"
+    ditto 2 run --write-through --disk zero.img,size=1G "$IMAGE"
+    one_error 'cannot make an image larger'
+    ditto 2 run --disk zero.img,format=tar "$IMAGE"
+    one_error "a disk's format is raw, qcow2"
     ditto 2 run "$IMAGE" zero.img
     one_error "one disk image, and more with --disk; 'zero.img' is too much"
 }

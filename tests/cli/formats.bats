@@ -54,6 +54,17 @@ setup() {
     grep -q "after vdb: .* sum $(md5sum <written | cut -c-32)" said
 }
 
+@test "an image that is said to be raw is, whatever it begins with, and goes live so" {
+    qemu-img create -q -f qcow2 q.img 1M
+    ditto 0 run --quiet -o raw.ditto --disk q.img,format=raw --append ditto.script=disks "$IMAGE"
+    tr -d '\r' <<<"$output" | grep -q "before vdb: $(($(stat -c %s q.img) / 512)) sectors, "
+    ditto 0 run --quiet --from raw.ditto@20000
+    tr -d '\r' <<<"$output" | grep -q "after vdb: $(($(stat -c %s q.img) / 512)) sectors, "
+    cp q.img a:colon.qcow2
+    ditto 0 run --quiet --disk a:colon.qcow2 --append ditto.script=disks "$IMAGE"
+    tr -d '\r' <<<"$output" | grep -q 'before vdb: 2048 sectors, '
+}
+
 @test "what cannot be is told in a line" {
     unset DITTO_SERVER # images are looked into before a host is started
     qemu-img create -q -f qcow2 base.qcow2 64M

@@ -192,6 +192,8 @@ fetched_by() {
     one_error 'give one recording'
     ditto 1 pcap "$SHARED/small.ditto" -o x
     one_error 'a machine without a NIC'
+    ditto 2 pcap "$SHARED/small.ditto" -o "$SHARED/small.ditto"
+    one_error 'is the recording itself'
 }
 
 @test "tap is for root" {

@@ -143,7 +143,9 @@ void nics_exchange(struct nics *nics)
     for (unsigned i = 0; i < nics->count; i++) {
         struct nic *nic = &nics->nic[i];
         receive(nic);
-        if (can_go_out(nic))
-            virtio_net_send(device_of(nic));
+        if (!can_go_out(nic))
+            continue;
+        recorder_frame_waits(nics->recorder, i, nics->pc->time.now_ns);
+        virtio_net_send(device_of(nic));
     }
 }

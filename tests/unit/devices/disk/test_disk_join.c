@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "devices/disk/disk_format.h"
 #include "devices/disk/disk_join.h"
 #include "devices/disk/disk_set.h"
 #include "tests/unit/random.h"
@@ -180,6 +181,26 @@ static void written_through(void **state)
     disk_set_close(&set);
 }
 
+/* Or the guest would choose which of the host's files are its disk the next time. */
+static void a_raw_image_stays_raw(void **state)
+{
+    struct disk *disk = disk_image_open(wishes[0].path, "", true, &e);
+
+    (void)state;
+    assert_non_null(disk);
+    assert_int_equal(disk_write(disk, 0, "QFI\xfb", 4), -1);
+    assert_int_equal(disk_write(disk, 0, "QF", 2), 0);
+    assert_int_equal(disk_write(disk, 2, "I\xfb", 2), -1);
+    assert_int_equal(disk_write(disk, 64, "\x7f\x10\xda\xbe", 4), -1);
+    assert_int_equal(disk_write(disk, 1, "QFI\xfb", 4), 0);
+    disk_close(disk);
+    assert_string_equal(disk_image_format(wishes[0].path), "raw");
+    disk = disk_image_open(wishes[0].path, "raw", true, &e); /* who says so may have it */
+    assert_int_equal(disk_write(disk, 0, "QFI\xfb", 4), 0);
+    disk_close(disk);
+    assert_string_equal(disk_image_format(wishes[0].path), "qcow2");
+}
+
 static void one_that_is_missing_closes_all(void **state)
 {
     struct disk_set set;
@@ -203,6 +224,7 @@ int main(void)
         TEST(what_is_between_reads_as_zeroes),
         TEST(one_that_is_larger_than_its_image),
         TEST(written_through),
+        TEST(a_raw_image_stays_raw),
         TEST(one_that_is_missing_closes_all),
     };
 
