@@ -27,6 +27,7 @@ load helper
     ditto 1 run --record empty.img
     one_error 'empty.img'
     printf 'XFSB' >xfs.img
+    truncate -s 1M xfs.img
     ditto 1 run --record xfs.img
     one_error 'only ext2, ext3 and ext4 are looked into, and it is XFS'
     # No host is started for that.
