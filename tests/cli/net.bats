@@ -90,12 +90,12 @@ until_said() {
 
 @test "a peer that means no good: frames of all lengths, a flood, and what only test_net_wire has otherwise" {
     local what
-    for what in lengths:frames=1000 flood:frames=5000 ${LONG:+garbage:wait=3 gone:wait=3}; do
+    for what in lengths:frames=300 flood:frames=5000 ${LONG:+garbage:wait=3 gone:wait=3}; do
         ditto_to 240 out err run --quiet -o "${what%:*}.ditto" --net "stream:unix:$PWD/${what%:*}.wire,server" \
             --append "ditto.script=net ditto.n=address=10.9.0.1/24,${what#*:}" "$IMAGE" 3>&- &
         local machine=$!
         until_said err 'waiting for a peer'
-        timeout 100 python3 "$tree/tests/cli/net_peer.py" "$PWD/${what%:*}.wire" "${what%:*}" >peer.out
+        timeout 300 python3 "$tree/tests/cli/net_peer.py" "$PWD/${what%:*}.wire" "${what%:*}" >peer.out
         wait $machine || { cat err && false; }
         grep '^sent' peer.out
         grep 'frames received' out

@@ -136,7 +136,7 @@ diverges() {
 # A replay does not repeat what recorders of older formats got wrong.
 @test "a divergence of an older recording says what its recorder got wrong" {
     local golden=${BATS_TEST_DIRNAME}/../golden/v17-crew-count.ditto
-    "$BUILD/tools/flip_input" "${golden/v17/v20}" flipped.ditto memory
+    "$BUILD/tools/flip_input" "${golden/v17/v21}" flipped.ditto memory
     ditto 3 verify flipped.ditto
     [[ $stderr != *'its format is'* ]]
     "$BUILD/tools/flip_input" "$golden" flipped.ditto memory
