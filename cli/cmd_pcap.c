@@ -72,7 +72,7 @@ static void take(void *opaque, const struct frame *frame, uint8_t *bytes)
 static int begin_file(struct capture *c, const struct recording *r, struct err *e)
 {
     json_t *meta = meta_load(r, e);
-    uint8_t macs[MAX_NICS][META_MAC_BYTES];
+    uint8_t macs[MAX_NICS][MAC_BYTES];
 
     if (!meta)
         return -1;

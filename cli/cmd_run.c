@@ -92,9 +92,9 @@ static void give_macs(const struct run_options *o, struct machine_config *config
     for (unsigned i = 0; i < o->net_count; i++) {
         uint8_t *mac = config->nics[i].mac;
         memcpy(mac, (const uint8_t[]){0x52, 0x54, 0x00}, 3);
-        draw_random(mac + 3, VIRTIO_NET_MAC_BYTES - 3);
+        draw_random(mac + 3, MAC_BYTES - 3);
         if (o->nets[i].has_mac)
-            memcpy(mac, o->nets[i].mac, VIRTIO_NET_MAC_BYTES);
+            memcpy(mac, o->nets[i].mac, MAC_BYTES);
     }
 }
 
@@ -165,7 +165,7 @@ static int run_from(const struct run_options *o, struct live *l, struct console 
     struct machine m;
     struct recorder *recorder = NULL;
     uint64_t start = host_now_ns();
-    uint8_t macs[MAX_NICS][META_MAC_BYTES];
+    uint8_t macs[MAX_NICS][MAC_BYTES];
     const unsigned nics = meta_nics(l->meta, macs);
 
     if (plug_nets(o, &how, nics, e) < 0)
@@ -212,7 +212,7 @@ static bool redirected(const struct invocation *inv, struct run_options *o, uint
 
 static int check_nets(const struct run_options *o, const json_t *meta, struct err *e)
 {
-    uint8_t macs[MAX_NICS][META_MAC_BYTES];
+    uint8_t macs[MAX_NICS][MAC_BYTES];
     const unsigned nics = meta_nics(meta, macs);
 
     for (unsigned i = 0; i < o->net_count; i++)

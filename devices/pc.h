@@ -36,7 +36,7 @@ struct pc_config {
     const struct disk_set *disks; /* NULL: none; stays the caller's */
     struct {
         struct net_link *link; /* stays the caller's */
-        uint8_t mac[VIRTIO_NET_MAC_BYTES];
+        uint8_t mac[MAC_BYTES];
     } nics[MAX_NICS];
     unsigned nic_count;
     uint64_t epoch_ns; /* the time of day, ns since 1970 UTC, when device time was 0 */

@@ -25,8 +25,9 @@ struct invocation {
 
 /* What a command needs of the host it runs on. */
 struct host_needs {
-    uint64_t guest_memory;      /* bytes */
-    const char *write_paths[2 + MAX_DISKS]; /* files to be made or changed: their directories become writable */
+    uint64_t guest_memory;                  /* bytes */
+    const char *write_paths[2 + MAX_DISKS]; /* files to be made or changed: their directories become
+                                               writable */
     unsigned write_path_count;
     const char *recording;       /* to be made; NULL: none */
     const char *added_to;        /* a finished one that may be added to; NULL: none */

@@ -1,6 +1,5 @@
 #include "recording/meta.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/limits.h"
@@ -70,25 +69,17 @@ const char *meta_frame_rf(const json_t *meta)
     return name ? name : "none";
 }
 
-/* Twelve digits and colons; a text that is no address gives zeroes. */
-static void read_mac(const char *text, uint8_t mac[META_MAC_BYTES])
-{
-    unsigned byte[META_MAC_BYTES] = {0};
-
-    if (!text || sscanf(text, "%2x:%2x:%2x:%2x:%2x:%2x", &byte[0], &byte[1], &byte[2], &byte[3],
-                        &byte[4], &byte[5]) != META_MAC_BYTES)
-        memset(byte, 0, sizeof byte);
-    for (unsigned i = 0; i < META_MAC_BYTES; i++)
-        mac[i] = (uint8_t)byte[i];
-}
-
-unsigned meta_nics(const json_t *meta, uint8_t macs[][META_MAC_BYTES])
+unsigned meta_nics(const json_t *meta, uint8_t macs[][MAC_BYTES])
 {
     const json_t *nics = json_object_get(meta, "nics");
     const size_t count = json_array_size(nics) < MAX_NICS ? json_array_size(nics) : MAX_NICS;
 
-    for (size_t i = 0; i < count; i++)
-        read_mac(json_string_value(json_object_get(json_array_get(nics, i), "mac")), macs[i]);
+    /* A text that is no address gives zeroes. */
+    memset(macs, 0, count * sizeof *macs);
+    for (size_t i = 0; i < count; i++) {
+        const char *mac = json_string_value(json_object_get(json_array_get(nics, i), "mac"));
+        (void)(mac && mac_parse(mac, macs[i]));
+    }
     return (unsigned)count;
 }
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/mac.h"
 #include "recording/reader.h"
 
 /* What a recording says of its machine: STREAM_META, a JSON object. This is the one place that
@@ -30,8 +31,7 @@ uint32_t meta_mxcsr_mask(const json_t *meta);
  * before are. */
 const char *meta_frame_rf(const json_t *meta);
 /* Its NICs, at most MAX_NICS, and the address of each. */
-#define META_MAC_BYTES 6u
-unsigned meta_nics(const json_t *meta, uint8_t macs[][META_MAC_BYTES]);
+unsigned meta_nics(const json_t *meta, uint8_t macs[][MAC_BYTES]);
 /* The time of day at its device time 0, ns since 1970 UTC; 0 when it does not say. */
 uint64_t meta_epoch_ns(const json_t *meta);
 /* Its disks, and what is said of one: a "path", "size", "digest", and what is not as ever. */

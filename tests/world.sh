@@ -16,10 +16,6 @@ web=
 trap '[ -z "$web" ] || kill $web; rm -rf "$work"' EXIT
 cd "$work" || exit 1
 
-free_port() {
-    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
-}
-
 # ready: the server inside says that it is; false: the machine has ended.
 ready() {
     until grep -aq 'world: ready' console; do

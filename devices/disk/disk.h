@@ -55,6 +55,10 @@ void disk_close(struct disk *disk);
  * filled when that fails. Free with disk_close().
  */
 struct disk *disk_raw_open(const char *path, bool writable, struct err *e);
+/* Of such a disk, whose format was not said but found: a write by which it would begin like another
+ * format fails from here on. The guest would choose which files of this host are opened the next
+ * time, as its backing files. */
+void disk_raw_stays(struct disk *disk);
 
 /*
  * A writable disk over `base`, which is never written: changed 4 KiB clusters are kept in memory

@@ -13,6 +13,10 @@ bool disk_format_known(const char *format);
  * that is known, or cannot be read. */
 const char *disk_image_format(const char *path);
 
+/* The same of an image's first bytes, of which so many tell all. */
+#define DISK_FORMAT_BYTES 128u
+const char *disk_format_of(const char *head, size_t len);
+
 /* One of those but raw. */
 struct disk *disk_nbd_open(const char *path, const char *format, bool writable, struct err *e);
 

@@ -1,5 +1,6 @@
 #include "devices/disk/disk.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -8,9 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "devices/disk/disk_format.h"
+
 struct raw {
     struct disk disk;
     int fd;
+    bool stays_raw;
 };
 
 static int raw_read(struct disk *disk, uint64_t offset, void *data, size_t len)
@@ -18,8 +22,23 @@ static int raw_read(struct disk *disk, uint64_t offset, void *data, size_t len)
     return disk_file_read(((struct raw *)disk)->fd, offset, data, len);
 }
 
+/* Whether what is written would make it begin like another format. */
+static bool becomes_another(struct disk *disk, uint64_t offset, const void *data, size_t len)
+{
+    char head[DISK_FORMAT_BYTES];
+
+    if (!((struct raw *)disk)->stays_raw || offset >= sizeof head)
+        return false;
+    if (raw_read(disk, 0, head, sizeof head) < 0)
+        return true;
+    memcpy(head + offset, data, len < sizeof head - offset ? len : (size_t)(sizeof head - offset));
+    return strcmp(disk_format_of(head, sizeof head), "raw") != 0;
+}
+
 static int raw_write(struct disk *disk, uint64_t offset, const void *data, size_t len)
 {
+    if (becomes_another(disk, offset, data, len))
+        return -1;
     return disk_file_write(((struct raw *)disk)->fd, offset, data, len);
 }
 
@@ -128,4 +147,10 @@ struct disk *disk_raw_open(const char *path, bool writable, struct err *e)
         .hidden = (unsigned)((uint64_t)size % DISK_SECTOR),
     };
     return &raw->disk;
+}
+
+void disk_raw_stays(struct disk *disk)
+{
+    assert(disk->ops == &raw_ops);
+    ((struct raw *)disk)->stays_raw = true;
 }

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "devices/virtio/virtio_bytes.h"
+
 /* The request, section 5.2.6: header, data, and one status byte at the very end. */
 #define HEADER_BYTES 16
 #define STATUS_BYTES 1
@@ -32,21 +34,6 @@ struct request {
     uint64_t out_len, in_len; /* bytes of data, without header and status */
     uint32_t in_done;         /* bytes of data written to the driver */
 };
-
-static uint64_t get_le(const uint8_t *at, unsigned size)
-{
-    uint64_t v = 0;
-
-    for (unsigned i = 0; i < size; i++)
-        v |= (uint64_t)at[i] << (8 * i);
-    return v;
-}
-
-static void put_le(uint8_t *at, unsigned size, uint64_t v)
-{
-    for (unsigned i = 0; i < size; i++)
-        at[i] = (uint8_t)(v >> (8 * i));
-}
 
 /* The serve functions return a status for the driver, or -1 when the device broke. */
 

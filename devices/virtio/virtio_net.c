@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "devices/virtio/virtio_bytes.h"
+
 /* The header, section 5.1.6: offsets. */
 #define HEADER_FLAGS       0
 #define HEADER_CSUM_START  6
@@ -10,11 +12,6 @@
 #define HEADER_BUFFERS     10
 #define HEADER_NEEDS_CSUM  1u
 #define CHECKSUM_BYTES     2u
-
-static unsigned get_le16(const uint8_t *at)
-{
-    return at[0] | (unsigned)at[1] << 8;
-}
 
 /* The Internet checksum (RFC 1071), in the byte order of the frame. */
 static unsigned checksum(const uint8_t *data, size_t len)
@@ -32,8 +29,8 @@ static unsigned checksum(const uint8_t *data, size_t len)
 
 void virtio_net_finish(const uint8_t header[VIRTIO_NET_HEADER], uint8_t *frame, size_t len)
 {
-    const size_t start = get_le16(header + HEADER_CSUM_START);
-    const size_t at = start + get_le16(header + HEADER_CSUM_OFFSET);
+    const size_t start = get_le(header + HEADER_CSUM_START, 2);
+    const size_t at = start + get_le(header + HEADER_CSUM_OFFSET, 2);
 
     if (!(header[HEADER_FLAGS] & HEADER_NEEDS_CSUM) || at + CHECKSUM_BYTES > len)
         return;
@@ -159,8 +156,7 @@ enum virtio_net_receipt virtio_net_receive(struct virtio_net *net, const uint8_t
     if (!count)
         return NET_DROPPED;
     memset(net->frame, 0, VIRTIO_NET_HEADER);
-    net->frame[HEADER_BUFFERS] = (uint8_t)count;
-    net->frame[HEADER_BUFFERS + 1] = (uint8_t)(count >> 8);
+    put_le(net->frame + HEADER_BUFFERS, 2, count);
     memcpy(net->frame + VIRTIO_NET_HEADER, frame, len);
     fill_buffers(net, VIRTIO_NET_HEADER + len, count);
     return NET_RECEIVED;
@@ -189,11 +185,11 @@ static const struct device_ops ops = {
 };
 
 void virtio_net_init(struct virtio_net *net, struct dma *dma, struct net_link *link,
-                     const uint8_t mac[VIRTIO_NET_MAC_BYTES])
+                     const uint8_t mac[MAC_BYTES])
 {
     memset(net, 0, sizeof *net);
     net->link = link;
-    memcpy(net->config, mac, VIRTIO_NET_MAC_BYTES);
+    memcpy(net->config, mac, MAC_BYTES);
     virtio_init(&net->vd, &ops, &kind, dma,
                 VIRTIO_NET_F_CSUM | VIRTIO_NET_F_MAC | VIRTIO_NET_F_MRG_RXBUF, net->config,
                 sizeof net->config);

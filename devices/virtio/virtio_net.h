@@ -2,6 +2,7 @@
 #define DEVICES_VIRTIO_VIRTIO_NET_H
 
 #include "base/limits.h"
+#include "base/mac.h"
 #include "devices/virtio/net_link.h"
 #include "devices/virtio/virtio.h"
 
@@ -15,8 +16,7 @@
 #define VIRTIO_NET_F_MRG_RXBUF (1ull << 15)
 
 #define VIRTIO_NET_HEADER       12u /* in front of each frame, section 5.1.6 */
-#define VIRTIO_NET_MAC_BYTES    6u
-#define VIRTIO_NET_CONFIG_BYTES 8u /* MAC address and status */
+#define VIRTIO_NET_CONFIG_BYTES 8u  /* MAC address and status */
 
 enum { VIRTIO_NET_RECEIVES = 0, VIRTIO_NET_SENDS = 1, VIRTIO_NET_QUEUES = 2 };
 
@@ -29,7 +29,7 @@ struct virtio_net {
 
 /* `link` stays the caller's and must outlive the device. */
 void virtio_net_init(struct virtio_net *net, struct dma *dma, struct net_link *link,
-                     const uint8_t mac[VIRTIO_NET_MAC_BYTES]);
+                     const uint8_t mac[MAC_BYTES]);
 
 /* A frame comes in, of at most FRAME_MAX bytes. */
 enum virtio_net_receipt {

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <limits.h>
 
+#include "devices/virtio/virtio_bytes.h"
+
 /* Layout of the rings, section 2.7. */
 #define DESC_BYTES         16
 #define DESC_NEXT          1
@@ -22,21 +24,6 @@ struct descriptor {
     uint16_t flags;
     uint16_t next;
 };
-
-static uint64_t get_le(const uint8_t *at, unsigned size)
-{
-    uint64_t v = 0;
-
-    for (unsigned i = 0; i < size; i++)
-        v |= (uint64_t)at[i] << (8 * i);
-    return v;
-}
-
-static void put_le(uint8_t *at, unsigned size, uint64_t v)
-{
-    for (unsigned i = 0; i < size; i++)
-        at[i] = (uint8_t)(v >> (8 * i));
-}
 
 static int read_u16(struct dma *dma, uint64_t gpa, uint16_t *v)
 {

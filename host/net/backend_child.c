@@ -12,12 +12,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/limits.h"
-
-#define NOBODY       65534
-#define LENGTH_BYTES 4u
-#define READY        "+" /* what the child says when nothing is wrong */
-#define CHILD_FD     3   /* the wire's number in the child; the report has the next one */
+#define NOBODY     65534
+#define READ_BYTES (64u << 10)
+#define READY      "+" /* what the child says when nothing is wrong */
+#define CHILD_FD   3   /* the wire's number in the child; the report has the next one */
 
 static _Noreturn void be_child(const struct backend_child *child, const struct net_spec *spec,
                                int wire, int report, pid_t parent)
@@ -63,8 +61,9 @@ static int read_report(int report, const char *name, struct err *e)
         len += n > 0 ? (size_t)n : 0;
     if (len == 1 && text[0] == READY[0])
         return 0;
-    return err_set(e, STATUS_ERROR, "--net %s: %.*s", name, len ? (int)len : 28,
-                   len ? text : "it has ended at its beginning");
+    if (!len)
+        return err_set(e, STATUS_ERROR, "--net %s: it has ended at its beginning", name);
+    return err_set(e, STATUS_ERROR, "--net %s: %.*s", name, (int)len, text);
 }
 
 int backend_child_start(const struct backend_child *child, const struct net_spec *spec,
@@ -130,41 +129,16 @@ int wire_write(int wire, const uint8_t *frame, size_t len)
     return 0;
 }
 
-int wire_read(int wire, struct wire_reader *r)
+int wire_read(int wire, struct wire_queue *in)
 {
-    const ssize_t n = read(wire, r->bytes + r->len, sizeof r->bytes - r->len);
+    uint8_t bytes[READ_BYTES];
+    const size_t room = wire_room(in);
+    const ssize_t n = read(wire, bytes, room < sizeof bytes ? room : sizeof bytes);
 
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return 0;
     if (n <= 0)
         return -1;
-    r->len += (size_t)n;
+    wire_add(in, bytes, (size_t)n);
     return 0;
-}
-
-void wire_take(struct wire_reader *r, void (*take)(void *opaque, const uint8_t *frame, size_t len),
-               void *opaque)
-{
-    size_t at = 0;
-    uint32_t length;
-
-    for (;;) {
-        const size_t left = r->len - at, skipped = r->skip < left ? r->skip : left;
-        at += skipped;
-        r->skip -= skipped;
-        if (r->len - at < sizeof length)
-            break;
-        memcpy(&length, r->bytes + at, sizeof length);
-        length = ntohl(length);
-        if (length < 1 || length > FRAME_MAX) {
-            r->skip = LENGTH_BYTES + (size_t)length;
-            continue;
-        }
-        if (r->len - at - LENGTH_BYTES < length)
-            break;
-        take(opaque, r->bytes + at + LENGTH_BYTES, length);
-        at += LENGTH_BYTES + length;
-    }
-    memmove(r->bytes, r->bytes + at, r->len - at);
-    r->len -= at;
 }

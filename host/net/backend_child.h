@@ -1,6 +1,7 @@
 #ifndef HOST_NET_BACKEND_CHILD_H
 #define HOST_NET_BACKEND_CHILD_H
 
+#include "base/wire.h"
 #include "host/net/net_spec.h"
 
 /*
@@ -21,19 +22,9 @@ int backend_child_start(const struct backend_child *child, const struct net_spec
 /* In the child, once it has all that only root can have: be nobody. NULL, or what is wrong. */
 const char *backend_child_drop_rights(void);
 
-/*
- * Frames on a wire. To write one, whole, waiting for its reader; to read what there is, and then
- * take frames from it. What is no frame is skipped. -1: the wire has ended.
- */
+/* Frames on a wire (base/wire.h). To write one, whole, waiting for its reader; to read what there
+ * is. -1: the wire has ended. */
 int wire_write(int wire, const uint8_t *frame, size_t len);
-
-struct wire_reader {
-    size_t len, skip;
-    uint8_t bytes[256u << 10];
-};
-int wire_read(int wire, struct wire_reader *r);
-/* Calls take() with each whole frame. */
-void wire_take(struct wire_reader *r, void (*take)(void *opaque, const uint8_t *frame, size_t len),
-               void *opaque);
+int wire_read(int wire, struct wire_queue *in);
 
 #endif

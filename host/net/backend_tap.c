@@ -15,7 +15,7 @@
 
 static struct {
     int fd;
-    struct wire_reader in;
+    struct wire_queue in;
     uint8_t frame[FRAME_MAX];
     char wrong[NET_ADDRESS_MAX + 160];
 } tap;
@@ -38,11 +38,15 @@ static const char *prepare(const struct net_spec *spec, int wire)
     return backend_child_drop_rights();
 }
 
-static void take_frame(void *opaque, const uint8_t *frame, size_t len)
+/* Those that the device does not take are lost, as a network may. */
+static void take_frames(void)
 {
-    (void)opaque;
-    if (write(tap.fd, frame, len) < 0)
-        return; /* a network may lose frames */
+    const uint8_t *frame;
+    size_t len;
+
+    for (; (frame = wire_first(&tap.in, &len)); wire_drop(&tap.in))
+        if (write(tap.fd, frame, len) < 0)
+            continue;
 }
 
 static void serve(const struct net_spec *spec, int wire)
@@ -56,7 +60,7 @@ static void serve(const struct net_spec *spec, int wire)
         if (p[0].revents) {
             if (wire_read(wire, &tap.in) < 0)
                 return;
-            wire_take(&tap.in, take_frame, NULL);
+            take_frames();
         }
         if (p[1].revents) {
             const ssize_t n = read(tap.fd, tap.frame, sizeof tap.frame);

@@ -51,7 +51,7 @@ static struct {
     struct pollfd polls[POLLS];
     unsigned count;
     struct timer timers[TIMERS];
-    struct wire_reader in;
+    struct wire_queue in;
     char wrong[200];
 } user;
 
@@ -209,10 +209,13 @@ static int get_revents(int index, void *opaque)
     return events;
 }
 
-static void take_frame(void *opaque, const uint8_t *frame, size_t len)
+static void take_frames(void)
 {
-    (void)opaque;
-    lib.slirp_input(user.slirp, frame, (int)len);
+    const uint8_t *frame;
+    size_t len;
+
+    for (; (frame = wire_first(&user.in, &len)); wire_drop(&user.in))
+        lib.slirp_input(user.slirp, frame, (int)len);
 }
 
 /* Call the timers that are due; *wait is at most what is left until the next one. */
@@ -248,7 +251,7 @@ static void serve(const struct net_spec *spec, int wire)
         if (ready > 0 && user.polls[0].revents) {
             if (wire_read(wire, &user.in) < 0)
                 return;
-            wire_take(&user.in, take_frame, NULL);
+            take_frames();
         }
     }
 }

@@ -85,24 +85,12 @@ static bool parse_forward(const struct piece *p, struct net_forward *f)
            parse_endpoint(dash + 1, end, INADDR_ANY, &f->guest, &f->guest_port);
 }
 
-static bool parse_mac(const struct piece *p, uint8_t mac[NET_MAC_BYTES])
+static bool parse_mac(const struct piece *p, uint8_t mac[MAC_BYTES])
 {
-    unsigned byte[NET_MAC_BYTES];
     char text[18];
-    int used = 0;
 
-    if (p->len != sizeof text - 1)
-        return false;
-    memcpy(text, p->at, p->len);
-    text[p->len] = '\0';
-    if (strspn(text, "0123456789abcdefABCDEF:") != p->len ||
-        sscanf(text, "%2x:%2x:%2x:%2x:%2x:%2x%n", &byte[0], &byte[1], &byte[2], &byte[3], &byte[4],
-               &byte[5], &used) != NET_MAC_BYTES ||
-        (size_t)used != p->len || (byte[0] & 1)) /* a group's */
-        return false;
-    for (unsigned i = 0; i < NET_MAC_BYTES; i++)
-        mac[i] = (uint8_t)byte[i];
-    return true;
+    return snprintf(text, sizeof text, "%.*s", (int)p->len, p->at) < (int)sizeof text &&
+           mac_parse(text, mac) && !(mac[0] & 1); /* a group's */
 }
 
 /* The value of NAME=VALUE, if the piece is such. */

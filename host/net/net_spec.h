@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/mac.h"
 
 /*
  * What a NIC of the guest's is connected to, as --net says it: a backend and its settings,
@@ -23,7 +24,6 @@
  */
 #define NET_FORWARDS_MAX 32u
 #define NET_ADDRESS_MAX  256u
-#define NET_MAC_BYTES    6u
 
 struct net_forward {
     bool udp;
@@ -39,7 +39,7 @@ struct net_spec {
     bool server, restricted;
     struct net_forward forwards[NET_FORWARDS_MAX];
     unsigned forward_count;
-    uint8_t mac[NET_MAC_BYTES];
+    uint8_t mac[MAC_BYTES];
     bool has_mac;
 };
 

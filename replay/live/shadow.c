@@ -456,7 +456,7 @@ static int load_snapshot(struct shadow *s, struct disk *disk, const struct snaps
 static int plug_nics(struct shadow *s, struct pc_config *config, struct err *e)
 {
     json_t *meta = meta_load(s->player->recording, e);
-    uint8_t macs[MAX_NICS][VIRTIO_NET_MAC_BYTES];
+    uint8_t macs[MAX_NICS][MAC_BYTES];
 
     if (!meta)
         return -1;

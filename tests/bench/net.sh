@@ -11,10 +11,6 @@ web=
 trap 'kill $web 2>/dev/null; rm -rf "$work"' EXIT
 cd "$work" || exit 1
 
-free_port() {
-    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
-}
-
 note() {
     echo "$2" >>"$1.figures"
 }

@@ -21,10 +21,6 @@ same_again() {
     ditto 0 verify "$1"
 }
 
-free_port() {
-    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
-}
-
 # until_said FILE TEXT: it is there within a minute.
 until_said() {
     local i

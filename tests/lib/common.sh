@@ -130,6 +130,11 @@ same_text() {
     [ -e "$1" ] && [ -e "$2" ] && [ "$one" = "$other" ]
 }
 
+# free_port: a TCP port of this host's that nobody has.
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
 # median: of the numbers on stdin, one a line; nothing when there are none.
 median() {
     sort -g | awk '{ v[NR] = $1 } END { if (NR) print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'

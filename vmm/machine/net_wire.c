@@ -13,16 +13,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define LENGTH_BYTES 4u
-/* What waits in either direction: several of the longest frames. */
-#define WAITING_BYTES (256u << 10)
-#define READ_BYTES    (64u << 10)
+#include "base/wire.h"
 
-/* Bytes that wait, from `start` on. */
-struct waiting {
-    size_t start, len;
-    uint8_t bytes[WAITING_BYTES];
-};
+#define READ_BYTES (64u << 10)
 
 struct net_wire {
     int fd, bell; /* bell: an eventfd that has the thread look around */
@@ -31,68 +24,19 @@ struct net_wire {
     void (*notify)(void *opaque);
     void *opaque;
     pthread_mutex_t lock; /* of all that follows */
-    struct waiting in, out;
-    size_t skip;      /* of a frame that is too long, so many bytes are still to come */
+    struct wire_queue in, out;
     bool out_full;    /* a frame was not taken since */
     bool gone, stops; /* the peer is; the thread is to end */
     atomic_bool has_frame;
-    uint8_t sending[LENGTH_BYTES + FRAME_MAX];
+    uint8_t sending[WIRE_LENGTH_BYTES + FRAME_MAX];
     uint8_t read[READ_BYTES]; /* the thread's own */
 };
 
-static const uint8_t *first(const struct waiting *q)
-{
-    return q->bytes + q->start;
-}
-
-static void drop(struct waiting *q, size_t len)
-{
-    assert(len <= q->len);
-    q->start += len;
-    q->len -= len;
-    if (!q->len)
-        q->start = 0;
-}
-
-static void append(struct waiting *q, const void *data, size_t len)
-{
-    assert(len <= sizeof q->bytes - q->len);
-    if (len > sizeof q->bytes - q->start - q->len) {
-        memmove(q->bytes, first(q), q->len);
-        q->start = 0;
-    }
-    memcpy(q->bytes + q->start + q->len, data, len);
-    q->len += len;
-}
-
-static size_t frame_length(const struct waiting *q)
-{
-    uint32_t len;
-
-    if (q->len < sizeof len)
-        return 0;
-    memcpy(&len, first(q), sizeof len);
-    return ntohl(len);
-}
-
-/* Drop what is no frame of ours, until a whole one comes first or nothing is left to look at. */
 static void find_frame(struct net_wire *w)
 {
     size_t len;
 
-    for (;;) {
-        const size_t now = w->skip < w->in.len ? w->skip : w->in.len;
-        drop(&w->in, now);
-        w->skip -= now;
-        if (w->skip || w->in.len < LENGTH_BYTES)
-            break;
-        len = frame_length(&w->in);
-        if (len >= 1 && len <= FRAME_MAX)
-            break;
-        w->skip = LENGTH_BYTES + len;
-    }
-    len = w->skip ? 0 : frame_length(&w->in);
-    atomic_store(&w->has_frame, len && w->in.len >= LENGTH_BYTES + len);
+    atomic_store(&w->has_frame, wire_first(&w->in, &len) != NULL);
 }
 
 /* Returns whether there is a frame where there was none. */
@@ -100,7 +44,7 @@ static bool take_in(struct net_wire *w, size_t len)
 {
     const bool had = atomic_load(&w->has_frame);
 
-    append(&w->in, w->read, len);
+    wire_add(&w->in, w->read, len);
     if (!had)
         find_frame(w);
     return !had && atomic_load(&w->has_frame);
@@ -109,21 +53,21 @@ static bool take_in(struct net_wire *w, size_t len)
 static void write_out(struct net_wire *w)
 {
     while (w->out.len && !w->gone) {
-        const ssize_t n = write(w->fd, first(&w->out), w->out.len);
+        const ssize_t n = write(w->fd, wire_bytes(&w->out), w->out.len);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n <= 0)
             w->gone = true;
         else
-            drop(&w->out, (size_t)n);
+            wire_remove(&w->out, (size_t)n);
     }
     if (w->gone)
-        drop(&w->out, w->out.len);
+        wire_remove(&w->out, w->out.len);
 }
 
 static bool takes(const struct net_wire *w)
 {
-    return w->gone || sizeof w->out.bytes - w->out.len >= LENGTH_BYTES + FRAME_MAX;
+    return w->gone || wire_room(&w->out) >= WIRE_LENGTH_BYTES + FRAME_MAX;
 }
 
 /* One round of the thread; false: it ends. */
@@ -135,7 +79,7 @@ static bool look_around(struct net_wire *w)
     bool tell = false;
 
     pthread_mutex_lock(&w->lock);
-    if (sizeof w->in.bytes - w->in.len >= READ_BYTES)
+    if (wire_room(&w->in) >= READ_BYTES)
         p[STREAM].events |= POLLIN;
     if (w->out.len)
         p[STREAM].events |= POLLOUT;
@@ -251,8 +195,9 @@ size_t net_wire_peek(struct net_wire *w, uint8_t frame[FRAME_MAX])
     if (!net_wire_has_frame(w))
         return 0;
     pthread_mutex_lock(&w->lock);
-    const size_t len = frame_length(&w->in);
-    memcpy(frame, first(&w->in) + LENGTH_BYTES, len);
+    size_t len;
+    const uint8_t *first = wire_first(&w->in, &len);
+    memcpy(frame, first, len);
     pthread_mutex_unlock(&w->lock);
     return len;
 }
@@ -261,10 +206,10 @@ void net_wire_consume(struct net_wire *w)
 {
     pthread_mutex_lock(&w->lock);
     assert(w->has_frame);
-    const bool was_full = sizeof w->in.bytes - w->in.len < READ_BYTES;
-    drop(&w->in, LENGTH_BYTES + frame_length(&w->in));
+    const bool was_full = wire_room(&w->in) < READ_BYTES;
+    wire_drop(&w->in);
     find_frame(w);
-    const bool reads_again = was_full && sizeof w->in.bytes - w->in.len >= READ_BYTES;
+    const bool reads_again = was_full && wire_room(&w->in) >= READ_BYTES;
     pthread_mutex_unlock(&w->lock);
     if (reads_again)
         ring(w);
@@ -295,7 +240,7 @@ void net_wire_send(struct net_wire *w, const uint8_t *frame, size_t len)
     }
     const bool rest = sent < len && !w->gone && takes(w);
     if (rest)
-        append(&w->out, w->sending + sent, len - sent);
+        wire_add(&w->out, w->sending + sent, len - sent);
     pthread_mutex_unlock(&w->lock);
     if (rest)
         ring(w);

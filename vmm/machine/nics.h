@@ -17,7 +17,7 @@
 
 /* What a machine is to have. */
 struct nic_config {
-    uint8_t mac[VIRTIO_NET_MAC_BYTES];
+    uint8_t mac[MAC_BYTES];
     int fd; /* the wire, which the machine takes over; -1: it is plugged in nowhere */
 };
 

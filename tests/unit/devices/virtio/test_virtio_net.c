@@ -16,7 +16,7 @@
 #define SEND_AVAIL 0x6000u
 #define SEND_USED  0x7000u
 
-static const uint8_t mac[VIRTIO_NET_MAC_BYTES] = {0x52, 0x54, 0, 1, 2, 3};
+static const uint8_t mac[MAC_BYTES] = {0x52, 0x54, 0, 1, 2, 3};
 
 static struct ram ram;
 static struct virtio_net net;
