@@ -52,6 +52,35 @@ static void landmark_format(const struct landmark *l, char *text, size_t size)
                  l->entry == ENTRY_HERE ? "at" : "behind", (unsigned long long)l->entries);
 }
 
+/* Those for who follows the devices. */
+static void device_event_format(const struct event *event, char *text, size_t size)
+{
+    switch (event->kind) {
+    case EVENT_TIME:
+        snprintf(text, size, "device time %llu.%09llu s",
+                 (unsigned long long)(event->time_ns / 1000000000u),
+                 (unsigned long long)(event->time_ns % 1000000000u));
+        break;
+    case EVENT_RECEIVED:
+        snprintf(text, size, "console input, %u byte%s", event->received.len,
+                 event->received.len == 1 ? "" : "s");
+        break;
+    case EVENT_FRAME:
+        if (event->frame.len)
+            snprintf(text, size, "NIC %u %s a frame of %u bytes", event->frame.nic,
+                     event->frame.is_sent ? "sends" : "receives", event->frame.len);
+        else
+            snprintf(text, size, "NIC %u waits, or goes on, with what it sends", event->frame.nic);
+        break;
+    case EVENT_DISK_DONE:
+        snprintf(text, size, "disk %u completes %u request%s", event->disk_done.disk,
+                 event->disk_done.count, event->disk_done.count == 1 ? "" : "s");
+        break;
+    default:
+        snprintf(text, size, "event %d", event->kind);
+    }
+}
+
 static void event_format(const struct event *event, char *text, size_t size)
 {
     switch (event->kind) {
@@ -105,22 +134,8 @@ static void event_format(const struct event *event, char *text, size_t size)
         snprintf(text, size, "end: %s%s", end_reason_text(event->end.reason),
                  event->end.has_digest ? ", with digest" : "");
         break;
-    case EVENT_TIME:
-        snprintf(text, size, "device time %llu.%09llu s",
-                 (unsigned long long)(event->time_ns / 1000000000u),
-                 (unsigned long long)(event->time_ns % 1000000000u));
-        break;
-    case EVENT_RECEIVED:
-        snprintf(text, size, "console input, %u byte%s", event->received.len,
-                 event->received.len == 1 ? "" : "s");
-        break;
-    case EVENT_FRAME:
-        if (event->frame.len)
-            snprintf(text, size, "NIC %u %s a frame of %u bytes", event->frame.nic,
-                     event->frame.is_sent ? "sends" : "receives", event->frame.len);
-        else
-            snprintf(text, size, "NIC %u waits, or goes on, with what it sends", event->frame.nic);
-        break;
+    default:
+        device_event_format(event, text, size);
     }
 }
 

@@ -142,7 +142,8 @@ static int add_disk(struct pc *pc, unsigned index, struct err *e)
     const struct disk_set *set = pc->config.disks;
     struct pc_disk *d = &pc->disks[index];
 
-    virtio_blk_init(&d->blk, pc->config.dma, set->disk[index], set->serial[index]);
+    virtio_blk_init(&d->blk, pc->config.dma, set->disk[index], pc->config.disk_links[index],
+                    set->serial[index]);
     if (virtio_pci_attach(&d->pci, &d->blk.vd, "virtio-blk", &pc->pci, e) < 0)
         return -1;
     add_device(pc, &d->blk.vd.device);
@@ -199,6 +200,12 @@ int pc_init(struct pc *pc, const struct pc_config *config, struct err *e)
         return -1;
     add_interrupt_controllers(pc);
     return 0;
+}
+
+void pc_close(struct pc *pc)
+{
+    for (unsigned i = 0; i < MAX_DISKS; i++)
+        virtio_blk_close(&pc->disks[i].blk);
 }
 
 /* ---- accesses ---- */

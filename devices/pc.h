@@ -34,6 +34,7 @@
 struct pc_config {
     struct dma *dma;              /* the devices' way to guest memory; stays the caller's */
     const struct disk_set *disks; /* NULL: none; stays the caller's */
+    struct block_link *disk_links[MAX_DISKS]; /* of as many; they stay the caller's */
     struct {
         struct net_link *link; /* stays the caller's */
         uint8_t mac[MAC_BYTES];
@@ -87,6 +88,9 @@ struct pc {
 
 /* As firmware leaves them, at device time 0. pc must not move afterwards. */
 int pc_init(struct pc *pc, const struct pc_config *config, struct err *e);
+/* Of one that pc_init() has tried to make, or of zeroes: free what it holds. No disk has a job any
+ * more. */
+void pc_close(struct pc *pc);
 
 /*
  * An access of the guest at device time now: what is read goes to access->data. Returns whether it

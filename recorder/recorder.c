@@ -351,6 +351,14 @@ void recorder_frame_waits(struct recorder *r, unsigned nic, uint64_t now_ns)
         put_event(r, &event);
 }
 
+void recorder_disk_done(struct recorder *r, unsigned disk, unsigned count)
+{
+    struct event event = {.kind = EVENT_DISK_DONE, .disk_done = {.disk = disk, .count = count}};
+
+    if (r)
+        put_event(r, &event);
+}
+
 void recorder_access(struct recorder *r, const struct access *access)
 {
     if (!r)

@@ -95,6 +95,8 @@ void recorder_frame(struct recorder *r, unsigned nic, uint64_t now_ns, uint32_t 
 /* One that was to be sent stays where it is for now; or, where the guest rings no doorbell, it is
  * now gone on with what waits. */
 void recorder_frame_waits(struct recorder *r, unsigned nic, uint64_t now_ns);
+/* A disk is about to complete so many of its oldest requests. */
+void recorder_disk_done(struct recorder *r, unsigned disk, unsigned count);
 /* vCPUs that run at the same time: this one has got the right to access an object. Each one's
  * points never fall. Like all calls, under a lock of the caller's where several threads record. */
 void recorder_access(struct recorder *r, const struct access *access);

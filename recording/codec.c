@@ -424,6 +424,16 @@ static void frame_decode(struct cursor *in, struct event_codec *codec, struct fr
         places_decode(in, f);
 }
 
+static void disk_done_decode(struct cursor *in, struct disk_done *d)
+{
+    const uint64_t which = cursor_varint(in);
+
+    d->disk = which % MAX_DISKS;
+    d->count = (unsigned)(which / MAX_DISKS) + 1;
+    if (which / MAX_DISKS >= UINT16_MAX)
+        in->bad = true;
+}
+
 /* ---- events ---- */
 
 static void digest_encode(struct bytes *out, const struct state_digest *d)
@@ -500,6 +510,36 @@ void event_encode(struct bytes *out, struct event_codec *codec, const struct eve
     case EVENT_FRAME:
         frame_encode(out, codec, &event->frame);
         break;
+    case EVENT_DISK_DONE:
+        assert(event->disk_done.disk < MAX_DISKS && event->disk_done.count >= 1);
+        bytes_put_varint(out, (uint64_t)(event->disk_done.count - 1) * MAX_DISKS +
+                                  event->disk_done.disk);
+        break;
+    }
+}
+
+/* Those for who follows the devices. */
+static void device_event_decode(struct cursor *in, struct event_codec *codec, struct event *event)
+{
+    switch (event->kind) {
+    case EVENT_TIME:
+        event->time_ns = codec->time_ns += cursor_varint(in);
+        break;
+    case EVENT_RECEIVED:
+        event->received.len = cursor_u8(in);
+        if (event->received.len < 1 || event->received.len > RECEIVED_MAX)
+            in->bad = true;
+        else
+            cursor_get(in, event->received.data, event->received.len);
+        break;
+    case EVENT_FRAME:
+        frame_decode(in, codec, &event->frame);
+        break;
+    case EVENT_DISK_DONE:
+        disk_done_decode(in, &event->disk_done);
+        break;
+    default:
+        in->bad = true;
     }
 }
 
@@ -556,21 +596,8 @@ bool event_decode(struct cursor *in, struct event_codec *codec, uint32_t version
         event->end.has_digest = cursor_u8(in) != 0;
         digest_decode(in, &event->end.digest);
         break;
-    case EVENT_TIME:
-        event->time_ns = codec->time_ns += cursor_varint(in);
-        break;
-    case EVENT_RECEIVED:
-        event->received.len = cursor_u8(in);
-        if (event->received.len < 1 || event->received.len > RECEIVED_MAX)
-            in->bad = true;
-        else
-            cursor_get(in, event->received.data, event->received.len);
-        break;
-    case EVENT_FRAME:
-        frame_decode(in, codec, &event->frame);
-        break;
     default:
-        in->bad = true;
+        device_event_decode(in, codec, event);
     }
     return !in->bad;
 }

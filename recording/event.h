@@ -160,7 +160,9 @@ enum event_kind {
     EVENT_TSD = 17,      /* CR4.TSD of the vCPU that runs is set again (vmm/kvm/cr4.h) */
     EVENT_FRAME =
         18, /* for who follows the devices: a NIC touches memory for a frame from here on */
-    EVENT_LAST = EVENT_FRAME,
+    EVENT_DISK_DONE =
+        19, /* for who follows the devices: a disk completes its oldest requests from here on */
+    EVENT_LAST = EVENT_DISK_DONE,
 };
 
 enum end_reason {
@@ -238,6 +240,11 @@ struct gp_hook {
     uint64_t iretq;   /* address of an IRETQ instruction in the guest's kernel */
 };
 
+struct disk_done {
+    unsigned disk;  /* less than MAX_DISKS */
+    unsigned count; /* of requests, at least 1 */
+};
+
 struct event {
     uint64_t ordinal;
     enum event_kind kind;
@@ -251,6 +258,7 @@ struct event {
         struct gp_hook hook;
         struct landmark landmark;
         struct frame frame;
+        struct disk_done disk_done;
         struct state_digest digest;
         uint64_t time_ns;
         struct {

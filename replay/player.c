@@ -328,6 +328,7 @@ int player_apply(struct player *p, const struct event *event, struct err *e)
     case EVENT_TIME:
     case EVENT_RECEIVED:
     case EVENT_FRAME:
+    case EVENT_DISK_DONE:
         return 0;
     case EVENT_END:
         p->status = PLAYER_ENDED;

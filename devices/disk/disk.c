@@ -39,6 +39,20 @@ int disk_discard(struct disk *disk, uint64_t offset, uint64_t len)
     return len ? disk->ops->discard(disk, offset, len) : 0;
 }
 
+bool disk_read_now(struct disk *disk, uint64_t offset, void *data, size_t len)
+{
+    return in_range(disk, offset, len) && disk->ops->read_now &&
+           disk->ops->read_now(disk, offset, data, len);
+}
+
+bool disk_writes_now(struct disk *disk, uint64_t offset, uint64_t len)
+{
+    if (disk->read_only) /* a flush is nothing then, and a write fails */
+        return true;
+    return in_range(disk, offset, len) && disk->ops->writes_now &&
+           disk->ops->writes_now(disk, offset, len);
+}
+
 void disk_close(struct disk *disk)
 {
     if (disk)

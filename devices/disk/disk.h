@@ -27,6 +27,11 @@ struct disk_ops {
     /* Give the storage back where that is possible; what is read there then is anything. */
     int (*discard)(struct disk *disk, uint64_t offset, uint64_t len);
     void (*close)(struct disk *disk);
+    /* Optional: read, if that takes no waiting for the host's storage. False: it would, or fails;
+     * some of `data` may have been written. */
+    bool (*read_now)(struct disk *disk, uint64_t offset, void *data, size_t len);
+    /* Optional: whether a write there takes no waiting; with a len of 0, a flush. */
+    bool (*writes_now)(struct disk *disk, uint64_t offset, uint64_t len);
 };
 
 struct disk {
@@ -46,6 +51,10 @@ int disk_write(struct disk *disk, uint64_t offset, const void *data, size_t len)
 int disk_flush(struct disk *disk);
 int disk_zero(struct disk *disk, uint64_t offset, uint64_t len);
 int disk_discard(struct disk *disk, uint64_t offset, uint64_t len);
+/* For who must not wait: read_now() and writes_now() of struct disk_ops. False, too, where the
+ * range is not wholly on the disk. */
+bool disk_read_now(struct disk *disk, uint64_t offset, void *data, size_t len);
+bool disk_writes_now(struct disk *disk, uint64_t offset, uint64_t len);
 /* Frees the disk; NULL is allowed. */
 void disk_close(struct disk *disk);
 

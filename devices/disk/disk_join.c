@@ -52,6 +52,11 @@ static int read_piece(struct disk *part, uint64_t offset, uint8_t *data, uint64_
     return disk_read(part, offset, data, (size_t)len);
 }
 
+static int read_piece_now(struct disk *part, uint64_t offset, uint8_t *data, uint64_t len)
+{
+    return disk_read_now(part, offset, data, (size_t)len) ? 0 : -1;
+}
+
 static int write_piece(struct disk *part, uint64_t offset, uint8_t *data, uint64_t len)
 {
     return disk_write(part, offset, data, (size_t)len);
@@ -72,6 +77,11 @@ static int discard_piece(struct disk *part, uint64_t offset, uint8_t *data, uint
 static int join_read(struct disk *disk, uint64_t offset, void *data, size_t len)
 {
     return each_piece(disk, offset, data, len, read_piece, true);
+}
+
+static bool join_read_now(struct disk *disk, uint64_t offset, void *data, size_t len)
+{
+    return each_piece(disk, offset, data, len, read_piece_now, true) == 0;
 }
 
 static int join_write(struct disk *disk, uint64_t offset, const void *data, size_t len)
@@ -116,6 +126,7 @@ static const struct disk_ops join_ops = {
     .zero = join_zero,
     .discard = join_discard,
     .close = join_close,
+    .read_now = join_read_now,
 };
 
 uint64_t disk_join_offset(const uint64_t *sizes, unsigned index)
@@ -166,6 +177,20 @@ static int slice_read(struct disk *disk, uint64_t offset, void *data, size_t len
     return disk_read(s->whole, s->offset + offset, data, len);
 }
 
+static bool slice_read_now(struct disk *disk, uint64_t offset, void *data, size_t len)
+{
+    const struct slice *s = (struct slice *)disk;
+
+    return disk_read_now(s->whole, s->offset + offset, data, len);
+}
+
+static bool slice_writes_now(struct disk *disk, uint64_t offset, uint64_t len)
+{
+    const struct slice *s = (struct slice *)disk;
+
+    return disk_writes_now(s->whole, s->offset + offset, len);
+}
+
 static int slice_write(struct disk *disk, uint64_t offset, const void *data, size_t len)
 {
     const struct slice *s = (struct slice *)disk;
@@ -204,6 +229,8 @@ static const struct disk_ops slice_ops = {
     .zero = slice_zero,
     .discard = slice_discard,
     .close = slice_close,
+    .read_now = slice_read_now,
+    .writes_now = slice_writes_now,
 };
 
 struct disk *disk_slice(struct disk *whole, uint64_t offset, uint64_t size, bool read_only)

@@ -66,6 +66,25 @@ static int overlay_read(struct disk *disk, uint64_t offset, void *data, size_t l
     return 0;
 }
 
+static bool overlay_read_now(struct disk *disk, uint64_t offset, void *data, size_t len)
+{
+    struct overlay *o = (struct overlay *)disk;
+    uint8_t *at = data;
+
+    while (len) {
+        bool changed;
+        size_t n = run_of(o, offset, len, &changed);
+
+        if (changed ? disk_file_read(o->fd, offset, at, n) < 0
+                    : !disk_read_now(o->base, offset, at, n))
+            return false;
+        at += n;
+        offset += n;
+        len -= n;
+    }
+    return true;
+}
+
 /* Before a part of the cluster is changed: bring the whole of it into the memory file. */
 static int copy_up(struct overlay *o, uint64_t cluster)
 {
@@ -130,6 +149,16 @@ static int overlay_zero(struct disk *disk, uint64_t offset, uint64_t len)
     return 0;
 }
 
+/* Memory takes it at once, unless an edge has to be read first. */
+static bool overlay_writes_now(struct disk *disk, uint64_t offset, uint64_t len)
+{
+    const struct overlay *o = (struct overlay *)disk;
+    const uint64_t end = offset + len;
+
+    return !len || ((!(offset % CLUSTER) || is_changed(o, offset / CLUSTER)) &&
+                    (!(end % CLUSTER) || is_changed(o, end / CLUSTER)));
+}
+
 static void overlay_close(struct disk *disk)
 {
     struct overlay *o = (struct overlay *)disk;
@@ -149,6 +178,8 @@ static const struct disk_ops overlay_ops = {
     .zero = overlay_zero,
     .discard = overlay_zero, /* a hole either way, and it hides the base */
     .close = overlay_close,
+    .read_now = overlay_read_now,
+    .writes_now = overlay_writes_now,
 };
 
 bool disk_is_overlay(const struct disk *disk)

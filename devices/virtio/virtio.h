@@ -15,7 +15,8 @@
  * top of it, a transport (virtio_pci.c) below.
  *
  * A notification is served before the guest goes on. What comes later by itself (a network's
- * frames) comes at a sync point, too, so that every completion has an exact place in the recording.
+ * frames, the data of a slow disk) comes at a sync point, too, so that every completion has an
+ * exact place in the recording.
  */
 #define VIRTIO_MAX_QUEUES 4
 

@@ -2,11 +2,15 @@
 #define DEVICES_VIRTIO_VIRTIO_BLK_H
 
 #include "devices/disk/disk.h"
+#include "devices/virtio/blk_request.h"
 #include "devices/virtio/virtio.h"
 
 /*
  * The block device (Virtio 1.2, section 5.2) over a struct disk, one queue. Read-only exactly when
  * the disk is; otherwise it has a volatile write cache (FLUSH), DISCARD and WRITE_ZEROES.
+ *
+ * Requests are taken at the doorbell, with what they write. They are completed in the same order,
+ * as soon as the link says so: at the doorbell, or later, where the machine stands at a sync point.
  */
 #define VIRTIO_BLK_F_SIZE_MAX     (1ull << 1)
 #define VIRTIO_BLK_F_SEG_MAX      (1ull << 2)
@@ -16,39 +20,34 @@
 #define VIRTIO_BLK_F_DISCARD      (1ull << 13)
 #define VIRTIO_BLK_F_WRITE_ZEROES (1ull << 14)
 
-enum {
-    VIRTIO_BLK_T_IN = 0,
-    VIRTIO_BLK_T_OUT = 1,
-    VIRTIO_BLK_T_FLUSH = 4,
-    VIRTIO_BLK_T_GET_ID = 8,
-    VIRTIO_BLK_T_DISCARD = 11,
-    VIRTIO_BLK_T_WRITE_ZEROES = 13,
-};
-
-enum {
-    VIRTIO_BLK_S_OK = 0,
-    VIRTIO_BLK_S_IOERR = 1,
-    VIRTIO_BLK_S_UNSUPP = 2,
-};
-
-#define VIRTIO_BLK_ID_BYTES      20
-#define VIRTIO_BLK_CONFIG_BYTES  60
-#define VIRTIO_BLK_SEGMENTS      126u /* of a request, besides its header and its status */
-#define VIRTIO_BLK_SEGMENT_BYTES 65536u
-/* More data than the limits above allow is an I/O error. */
-#define VIRTIO_BLK_DATA_MAX (VIRTIO_BLK_SEGMENTS * VIRTIO_BLK_SEGMENT_BYTES)
-#define VIRTIO_BLK_BOUNCE   65536u
+#define VIRTIO_BLK_CONFIG_BYTES 60
+/* At most so many requests are taken and not completed yet; and none is taken while those have so
+ * much data. The others stay in the driver's ring. */
+#define VIRTIO_BLK_REQUESTS 32u
+#define VIRTIO_BLK_HELD_MAX (16u << 20)
 
 struct virtio_blk {
     struct virtio_device vd;
     struct disk *disk;
-    char serial[VIRTIO_BLK_ID_BYTES]; /* padded with zeroes */
+    struct block_link *link;
+    char serial[BLK_ID_BYTES]; /* padded with zeroes */
     uint8_t config[VIRTIO_BLK_CONFIG_BYTES];
-    uint8_t bounce[VIRTIO_BLK_BOUNCE]; /* data passes through here piece by piece */
+    /* Those taken and not completed: `count` of them from `first` on, in a ring. */
+    struct blk_request request[VIRTIO_BLK_REQUESTS];
+    unsigned first, count;
+    uint32_t held; /* bytes of their data */
 };
 
-/* `disk` stays the caller's and must outlive the device; serial is cut to 20 bytes. */
+/* `disk` and `link` stay the caller's and must outlive the device; serial is cut to 20 bytes. */
 void virtio_blk_init(struct virtio_blk *blk, struct dma *dma, struct disk *disk,
-                     const char *serial);
+                     struct block_link *link, const char *serial);
+/* Free what requests hold, of a device whose jobs are done. */
+void virtio_blk_close(struct virtio_blk *blk);
+
+/* Whether a request could be completed. Any time: it only looks. */
+bool virtio_blk_has_done(const struct virtio_blk *blk);
+/* The machine stands at a sync point: those that the link says are completed, and what waits in the
+ * ring is gone on with. */
+void virtio_blk_complete(struct virtio_blk *blk);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hidden_ports.h"
@@ -164,15 +165,9 @@ static void link_send(struct net_link *link, const uint8_t *frame, size_t len)
     (void)len;
 }
 
-/* A frame came, or what waited to be sent was gone on with, at no access of the guest's. */
-static int follow_frame(struct player_follower *f, struct err *e)
+static int follow_frame(struct shadow *s)
 {
     static const uint8_t unknown[FRAME_MAX];
-    struct shadow *s = shadow_of(f);
-
-    if (!s->has_frame)
-        return 0;
-    s->e = e;
     struct virtio_net *net = &s->pc.nics[s->frame.nic].net;
     if (s->frame.is_sent) {
         s->has_frame = false;
@@ -185,6 +180,68 @@ static int follow_frame(struct player_follower *f, struct err *e)
     if (s->has_frame && !s->differs)
         differ(s, "a frame is not the device's");
     return s->differs ? -1 : 0;
+}
+
+/* ---- disks ---- */
+
+/* All is done at once, and completed where the recording says. */
+static void disk_submit(struct block_link *link, struct block_job *job)
+{
+    (void)link;
+    job->run(job, true);
+    atomic_store(&job->done, true);
+}
+
+static void disk_settle(struct block_link *link)
+{
+    (void)link;
+}
+
+static unsigned disk_completes(struct block_link *link, unsigned done)
+{
+    const struct shadow_disk *d = (struct shadow_disk *)link;
+    struct shadow *s = d->shadow;
+    const struct event *next = NULL;
+    unsigned count = 0;
+
+    if (link->one_by_one)
+        return done;
+    if (s->differs)
+        return 0;
+    if (s->completes) {
+        count = s->completes;
+        s->completes = 0;
+    } else if (player_next(s->player, &next, s->e) < 0) {
+        s->differs = true;
+    } else if (next && next->kind == EVENT_DISK_DONE && next->disk_done.disk == d->disk) {
+        count = next->disk_done.count;
+        player_pass(s->player);
+    }
+    if (count <= done)
+        return count;
+    differ(s, "disk %u has not %u requests to complete", d->disk, count);
+    return 0;
+}
+
+static int follow_disk(struct shadow *s)
+{
+    virtio_blk_complete(&s->pc.disks[s->completing].blk);
+    if (s->completes && !s->differs)
+        differ(s, "disk %u has nothing to complete", s->completing);
+    s->completes = 0;
+    return s->differs ? -1 : 0;
+}
+
+/* At no access of the guest's a frame came, what waited to be sent was gone on with, or requests of
+ * a disk were completed. */
+static int follow_behind(struct player_follower *f, struct err *e)
+{
+    struct shadow *s = shadow_of(f);
+
+    s->e = e;
+    if (s->has_frame)
+        return follow_frame(s);
+    return s->completes ? follow_disk(s) : 0;
 }
 
 static void request(void *opaque, enum machine_request wanted)
@@ -309,6 +366,12 @@ static int follow_event(struct player_follower *f, const struct event *event, st
         s->frame = event->frame;
         s->has_frame = true;
         return 0;
+    case EVENT_DISK_DONE:
+        if (event->disk_done.disk >= (s->pc.config.disks ? s->pc.config.disks->count : 0))
+            return differ(s, "there is no disk %u", event->disk_done.disk);
+        s->completing = event->disk_done.disk;
+        s->completes = event->disk_done.count;
+        return 0;
     case EVENT_INJECT:
         if (!irqchip_pending(chip) || irqchip_acknowledge(chip) != event->vector)
             return differ(s, "there is no interrupt with vector %#x", event->vector);
@@ -324,20 +387,29 @@ static int follow_event(struct player_follower *f, const struct event *event, st
 
 /* ---- opening, and the end ---- */
 
+/* Of their state: what requests of disks hold is the most of it. */
+#define DEVICES_MAX (256u << 20)
+
 /* The next len bytes. */
 static int load_devices(struct shadow *s, struct stream_reader *in, uint64_t len, struct err *e)
 {
-    size_t got = 0;
-    const uint8_t *data = stream_peek(in, STREAM_MAX_PEEK, &got);
-    struct cursor c = cursor_of(data, len < got ? (size_t)len : got);
+    uint8_t *data =
+        len <= DEVICES_MAX && len <= stream_left(in) ? malloc(len ? (size_t)len : 1) : NULL;
+    int rc = 0;
 
-    if (stream_bad(in))
-        return stream_error(in, e);
-    if (len > got || pc_restore(&s->pc, &c) < 0)
-        return err_set(e, STATUS_BAD_RECORDING, "%s: this dittovm does not know its devices",
-                       recording_path(s->player->recording));
-    stream_skip(in, len);
-    return 0;
+    if (!data || stream_read(in, data, (size_t)len) < 0) {
+        rc = stream_bad(in)
+                 ? stream_error(in, e)
+                 : err_set(e, STATUS_BAD_RECORDING, "%s is damaged: its devices are not there",
+                           recording_path(s->player->recording));
+    } else {
+        struct cursor c = cursor_of(data, (size_t)len);
+        if (pc_restore(&s->pc, &c) < 0)
+            rc = err_set(e, STATUS_BAD_RECORDING, "%s: this dittovm does not know its devices",
+                         recording_path(s->player->recording));
+    }
+    free(data);
+    return rc;
 }
 
 static int load_cluster(struct shadow *s, struct disk *disk, uint64_t cluster, uint64_t chunk,
@@ -452,6 +524,21 @@ static int load_snapshot(struct shadow *s, struct disk *disk, const struct snaps
     return rc;
 }
 
+static void plug_disks(struct shadow *s, struct pc_config *config)
+{
+    for (unsigned i = 0; i < MAX_DISKS; i++) {
+        s->disks[i] = (struct shadow_disk){
+            .link = {.submit = disk_submit,
+                     .completes = disk_completes,
+                     .settle = disk_settle,
+                     .one_by_one = recording_version(s->player->recording) < RECORDING_DISK_DONE},
+            .shadow = s,
+            .disk = i,
+        };
+        config->disk_links[i] = &s->disks[i].link;
+    }
+}
+
 /* The NICs that the recording says there are. */
 static int plug_nics(struct shadow *s, struct pc_config *config, struct err *e)
 {
@@ -480,7 +567,7 @@ int shadow_open(struct shadow *s, struct player *p, const struct disk_set *disks
     struct disk *disk = disks ? disks->whole : NULL;
 
     *s = (struct shadow){
-        .follower = {.access = follow_access, .event = follow_event, .behind = follow_frame},
+        .follower = {.access = follow_access, .event = follow_event, .behind = follow_behind},
         .dma = {.read = dma_read, .peek = dma_peek, .write = dma_write},
         .player = p,
         .has_disk = disk != NULL,
@@ -500,9 +587,13 @@ int shadow_open(struct shadow *s, struct player *p, const struct disk_set *disks
         return err_set(e, STATUS_ERROR,
                        "%s is of a machine with several CPUs, whose devices cannot be followed",
                        recording_path(p->recording));
+    plug_disks(s, &config);
     if (plug_nics(s, &config, e) < 0 || pc_init(&s->pc, &config, e) < 0 ||
-        (from ? load_snapshot(s, disk, from, e) : load_initial(s, disk, e)) < 0)
+        (from ? load_snapshot(s, disk, from, e) : load_initial(s, disk, e)) < 0) {
+        pc_close(&s->pc);
+        s->player = NULL;
         return -1;
+    }
     s->told_ns = s->pc.time.now_ns;
     p->follower = &s->follower;
     return 0;
@@ -520,9 +611,11 @@ int shadow_check_kernel(const struct shadow *s, struct err *e)
 
 void shadow_close(struct shadow *s)
 {
-    if (s->player)
-        s->player->follower = NULL;
+    if (!s->player)
+        return;
+    s->player->follower = NULL;
     s->player = NULL;
+    pc_close(&s->pc);
 }
 
 void shadow_save_access(const struct shadow *s, struct bytes *access)

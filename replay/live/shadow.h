@@ -9,8 +9,8 @@
  * The devices of a replayed machine. A replay needs none, but a machine that is to go live from it
  * does (replay/live/live.h): so here a set of them follows it. They get what the recorded machine's
  * devices got: every access of the guest, the device time that the recording notes, console input,
- * the moments when frames were moved, the interrupts that were taken. What they put out goes
- * nowhere: the guest gets the recording's.
+ * the moments when frames were moved and requests of disks completed, the interrupts that were
+ * taken. What they put out goes nowhere: the guest gets the recording's.
  *
  * It also says whether they are the recorded machine's. Everything that the two have in common is
  * compared: each answer to the guest, each transfer to and from memory and, but for entropy and
@@ -39,6 +39,13 @@ struct shadow {
         struct shadow *shadow;
         unsigned nic;
     } links[MAX_NICS];
+    struct shadow_disk {
+        struct block_link link;
+        struct shadow *shadow;
+        unsigned disk;
+    } disks[MAX_DISKS];
+    unsigned completing; /* at no access of the guest's, this disk completes so many requests: */
+    unsigned completes;
     bool unknown;        /* what a device writes now is not known here */
     bool has_frame;      /* at no access of the guest's, this frame is moved: */
     struct frame frame;  /* (its list of places is gone) */

@@ -22,7 +22,7 @@ declare -A more=(
     [trixie]=''
     [sid]=''
     [layouts]='lvm2 btrfs-progs xfsprogs dosfstools'
-    [world]='nginx-light openssh-server postgresql'
+    [world]='nginx-light openssh-server postgresql fio'
     [cloud]='cloud-init openssh-server systemd-resolved netplan.io sudo'
 )
 kernel_source=linux-source-6.1 # of bookworm

@@ -384,6 +384,7 @@ static void apply(const struct event *event)
     case EVENT_TIME:
     case EVENT_RECEIVED:
     case EVENT_FRAME:
+    case EVENT_DISK_DONE:
         break;
     default:
         fail("this replay knows machines with one CPU only");

@@ -34,7 +34,7 @@ static uint64_t waiting_since(struct machine *m, uint64_t now)
 {
     const uint64_t turn_ends = schedule_deadline(m);
 
-    if (!machine_stop_wanted(m) && !m->cpu->nmi && !nics_have_frames(&m->nics) &&
+    if (!machine_stop_wanted(m) && !m->cpu->nmi && !arrivals_wait(m) &&
         (m->cpu->window || !pc_irq_pending(&m->pc, m->cpu->vcpu.index)))
         m->pending_ns = 0;
     else if (!m->pending_ns)

@@ -97,6 +97,9 @@ static int make_devices(struct machine *m, struct err *e)
     m->start_ns = host_now_ns();
     if (nics_open(&m->nics, &m->pc, m->config.nics, m->config.nic_count, e) < 0)
         return -1;
+    disks_open(&m->disks, &m->pc);
+    for (unsigned i = 0; i < MAX_DISKS; i++)
+        config.disk_links[i] = disks_link(&m->disks, i);
     config.nic_count = m->config.nic_count;
     for (unsigned i = 0; i < config.nic_count; i++) {
         config.nics[i].link = nics_link(&m->nics, i);
@@ -388,6 +391,8 @@ void machine_destroy(struct machine *m)
     crew_destroy(m->crew);
     views_destroy(&m->views);
     nics_close(&m->nics);
+    disks_close(&m->disks);
+    pc_close(&m->pc);
     vm_destroy(&m->vm);
 }
 
@@ -403,7 +408,7 @@ int machine_record(struct machine *m, struct recorder *recorder, struct err *e)
         .loopback = m->pc.serial.mcr & SERIAL_MCR_LOOPBACK,
     };
 
-    m->recorder = m->nics.recorder = recorder;
+    m->recorder = m->nics.recorder = m->disks.recorder = recorder;
     if (m->config.owns_tsd) /* else accesses to CR4 are to stay as they are */
         m->code_watch = code_watch_create();
     recorded_dma_init(&m->dma, &m->vm.memory, recorder);

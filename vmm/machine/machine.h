@@ -17,6 +17,7 @@
 #include "recorder/recorder.h"
 #include "vmm/kvm/views.h"
 #include "vmm/machine/console.h"
+#include "vmm/machine/disks.h"
 #include "vmm/machine/nics.h"
 #include "vmm/points/clock.h"
 #include "vmm/points/gphook.h"
@@ -108,6 +109,7 @@ struct machine {
     struct schedule schedule;
     struct pc pc;
     struct nics nics;
+    struct disks disks;
     uint64_t start_ns; /* when device time was 0, by the host's clock; it may wrap */
     struct recorder *recorder;
     struct recorded_dma dma;

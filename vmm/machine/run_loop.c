@@ -264,7 +264,7 @@ static int wait_for_interrupt(struct machine *m, struct err *e)
     for (;;) {
         uint64_t now = host_elapsed(m);
         uint64_t deadline = update_devices(m, now);
-        nics_exchange(&m->nics);
+        take_arrivals(m);
         if (schedule_next(m, now) || machine_stop_wanted(m))
             break;
         rc = recorder_epoch(m->recorder, now, e);
@@ -371,6 +371,7 @@ static int take_snapshot(struct machine *m, uint64_t now, struct err *e)
         .devices = m->kexec_began ? NULL : &devices, /* replay/live/shadow.h */
     };
 
+    disks_settle(&m->disks);
     pc_save(&m->pc, &devices);
     const int taken = recorder_snapshot(m->recorder, &m->vm, &state, e);
     bytes_free(&devices);
@@ -407,7 +408,7 @@ static int at_sync_point(struct machine *m, uint64_t now, struct err *e)
         return 0;
     }
     m->left_ns = now;
-    nics_exchange(&m->nics);
+    take_arrivals(m);
     written_forget(&m->vm, now);
     if (m->recorder && m->config.digest_ns && now >= m->digest_at_ns) {
         m->digest_at_ns = now + m->config.digest_ns;
@@ -494,6 +495,7 @@ static int run_in_turns(struct machine *m, enum end_reason *reason, struct err *
     }
     console_on_input(m->console, kick_thread, &m->kick_target);
     nics_listen(&m->nics, kick_thread, &m->kick_target);
+    disks_listen(&m->disks, kick_thread, &m->kick_target);
     m->armed_ns = NEVER;
     m->clock_host.hook = &m->hook;
     m->clock_host.entries = &m->kernel_code.entries;
@@ -507,6 +509,7 @@ static int run_in_turns(struct machine *m, enum end_reason *reason, struct err *
     m->at_sync = true; /* sync point 0: before the first instruction */
     while (!m->ended && rc == 0)
         rc = run_once(m, e);
+    disks_ignore(&m->disks);
     nics_ignore(&m->nics); /* nobody is there to be kicked any more */
     console_ignore_input(m->console);
     console_flush(m->console);

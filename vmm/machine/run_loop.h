@@ -48,6 +48,20 @@ static inline uint64_t host_when(const struct machine *m, uint64_t device_ns)
     return device_ns > NEVER / m->config.slow ? NEVER : device_ns * m->config.slow;
 }
 
+/* Whether something has come for the devices that they can take at a sync point: frames, blocks.
+ * Any time. */
+static inline bool arrivals_wait(struct machine *m)
+{
+    return nics_have_frames(&m->nics) || disks_have_done(&m->disks);
+}
+
+/* The machine stands at a sync point: they take it. */
+static inline void take_arrivals(struct machine *m)
+{
+    nics_exchange(&m->nics);
+    disks_complete(&m->disks);
+}
+
 static inline uint64_t earlier(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;

@@ -226,6 +226,10 @@ static void random_event(struct event *e, const uint8_t *data)
     case EVENT_FRAME:
         random_frame(&e->frame);
         break;
+    case EVENT_DISK_DONE:
+        e->disk_done =
+            (struct disk_done){.disk = rnd() % MAX_DISKS, .count = 1 + rnd() % UINT16_MAX};
+        break;
     }
 }
 
@@ -312,6 +316,10 @@ static void assert_same_event(const struct event *a, const struct event *b)
         break;
     case EVENT_FRAME:
         assert_same_frame(&a->frame, &b->frame);
+        break;
+    case EVENT_DISK_DONE:
+        assert_int_equal(a->disk_done.disk, b->disk_done.disk);
+        assert_int_equal(a->disk_done.count, b->disk_done.count);
         break;
     }
 }

@@ -45,12 +45,13 @@ void crew_fail(struct crew *crew, const struct err *e)
 
 /* ---- turns ---- */
 
-/* Whether a turn of one that rests is to be, and can be, for frames of the network: all stand. */
+/* Whether a turn of one that rests is to be, and can be, for what has arrived for the devices: all
+ * stand. */
 static bool may_exchange(const struct member *c)
 {
     const struct crew *crew = c->crew;
 
-    if (c->index != 0 || !c->rests || !nics_have_frames(&crew->machine->nics))
+    if (c->index != 0 || !c->rests || !arrivals_wait(crew->machine))
         return false;
     for (unsigned i = 0; i < crew->count; i++)
         if (crew->member[i].runs)
@@ -124,7 +125,7 @@ static void serve(struct member *c)
     if (fault)
         give_page(c);
     if (c->for_all) {
-        nics_exchange(&m->nics);
+        take_arrivals(m);
         install_hook(m, c->cpu);
         if (code_watch_is_due(m, host_elapsed(m)))
             code_watch_look(m, &c->cpu->vcpu, host_elapsed(m));
@@ -153,7 +154,7 @@ static int take_turn(struct member *c, struct err *e)
     if (c->arrived)
         serve(c);
     else if (exchanges)
-        nics_exchange(&m->nics);
+        take_arrivals(m);
     m->pc.apics.signalled = 0; /* for CPUs that take turns */
     if (m->ended || !cpu_can_run(m, c->cpu)) {
         recorder_rest(m->recorder);
@@ -391,6 +392,7 @@ static void prepare(struct crew *crew)
         crew->member[i].rests = i > 0;
     console_on_input(m->console, on_input, crew);
     nics_listen(&m->nics, on_input, crew);
+    disks_listen(&m->disks, on_input, crew);
 }
 
 int crew_run(struct machine *m, enum end_reason *reason, struct err *e)
@@ -416,6 +418,7 @@ int crew_run(struct machine *m, enum end_reason *reason, struct err *e)
         m->ended_between |= c->runs;
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
+    disks_ignore(&m->disks);
     nics_ignore(&m->nics);
     console_ignore_input(m->console); /* it rings the bell of a crew that is about to go */
     console_flush(m->console);

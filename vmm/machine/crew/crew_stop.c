@@ -44,8 +44,7 @@ uint64_t crew_stop_due(struct member *c, uint64_t now)
         c->wanted_ns = 0;
     else if (!c->wanted_ns)
         c->wanted_ns = now;
-    if (cpu->nmi || (!cpu->window && pc_irq_pending(&m->pc, c->index)) ||
-        nics_have_frames(&m->nics))
+    if (cpu->nmi || (!cpu->window && pc_irq_pending(&m->pc, c->index)) || arrivals_wait(m))
         c->pending_ns = c->pending_ns ? c->pending_ns : now;
     else
         c->pending_ns = 0;
@@ -80,7 +79,7 @@ static bool uses_memory(const struct member *c)
 {
     struct machine *m = c->crew->machine;
 
-    return rings_doorbell(c) || nics_have_frames(&m->nics) || hook_is_due(m, c->cpu) ||
+    return rings_doorbell(c) || arrivals_wait(m) || hook_is_due(m, c->cpu) ||
            code_watch_is_due(m, host_elapsed(m)) || kernel_hook_exit(m, &c->cpu->vcpu, &c->exit);
 }
 

@@ -257,6 +257,41 @@ static long resident_kib(void)
     return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
+/* What the guest's CPU need not wait for: what is in memory. */
+static void what_is_in_memory_needs_no_waiting(void **state)
+{
+    struct disk *disk = overlay();
+    uint8_t data[2 * CLUSTER], expected[2 * CLUSTER];
+
+    (void)state;
+    memset(data, 0x44, sizeof data);
+    assert_true(disk_writes_now(disk, CLUSTER, 2 * CLUSTER));
+    assert_true(disk_writes_now(disk, 0, 0));                    /* a flush */
+    assert_false(disk_writes_now(disk, CLUSTER + 512, CLUSTER)); /* edges are to be read */
+    assert_false(disk_writes_now(disk, CLUSTER, 512));
+    assert_false(disk_writes_now(disk, BYTES, 512));
+    assert_int_equal(disk_write(disk, CLUSTER, data, 2 * CLUSTER), 0);
+    assert_true(disk_writes_now(disk, CLUSTER + 512, CLUSTER));
+    assert_true(disk_writes_now(disk, CLUSTER + 512, 2 * CLUSTER - 512));
+    assert_false(disk_writes_now(disk, CLUSTER + 512, 2 * CLUSTER));
+    memset(data, 0, sizeof data);
+    assert_true(disk_read_now(disk, CLUSTER + 512, data, CLUSTER));
+    assert_int_equal(data[0], 0x44);
+    assert_int_equal(data[CLUSTER - 1], 0x44);
+    assert_false(disk_read_now(disk, BYTES - 512, data, 1024));
+    /* An image's: if the host's file system can tell. */
+    assert_int_equal(disk_read(disk, 2 * CLUSTER, expected, sizeof expected), 0);
+    if (disk_read_now(disk, 2 * CLUSTER, data, sizeof data))
+        assert_memory_equal(data, expected, sizeof data);
+    disk_close(disk);
+    disk = raw(true);
+    assert_false(disk_writes_now(disk, 0, CLUSTER) || disk_writes_now(disk, 0, 0));
+    disk_close(disk);
+    disk = raw(false);
+    assert_true(disk_writes_now(disk, 0, 0));
+    disk_close(disk);
+}
+
 static void a_large_sparse_image_costs_little(void **state)
 {
     const uint64_t size = 100ull << 30;
@@ -329,6 +364,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(overlay_behaves_like_an_array, setup, teardown),
         cmocka_unit_test_setup_teardown(overlay_lists_what_was_changed, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_in_memory_needs_no_waiting, setup, teardown),
         cmocka_unit_test_setup_teardown(a_large_sparse_image_costs_little, setup, teardown),
     };
 

@@ -80,6 +80,56 @@ static const struct disk_ops array_ops = {.read = array_read,
                                           .zero = array_zero,
                                           .discard = array_discard};
 
+/* Who does the work: at once, or what is submitted waits, as where a thread does it. */
+static struct lane {
+    struct block_link link;
+    bool waits;
+    struct block_job *oldest; /* of those that wait */
+    unsigned settled;
+} lane;
+
+static void lane_submit(struct block_link *link, struct block_job *job)
+{
+    (void)link;
+    if (!lane.waits) {
+        assert_true(job->run(job, true));
+        atomic_store(&job->done, true);
+        return;
+    }
+    struct block_job **last = &lane.oldest;
+    while (*last)
+        last = &(*last)->next;
+    *last = job;
+    job->next = NULL;
+}
+
+/* One that waits is done; false: none does. */
+static bool work(void)
+{
+    struct block_job *job = lane.oldest;
+
+    if (!job)
+        return false;
+    lane.oldest = job->next;
+    assert_true(job->run(job, true));
+    atomic_store(&job->done, true);
+    return true;
+}
+
+static unsigned lane_completes(struct block_link *link, unsigned done)
+{
+    (void)link;
+    return done;
+}
+
+static void lane_settle(struct block_link *link)
+{
+    (void)link;
+    lane.settled++;
+    while (work())
+        continue;
+}
+
 static void set_wire(void *transport, bool level)
 {
     *(bool *)transport = level;
@@ -92,7 +142,9 @@ static void make(bool read_only)
     array.good = UINT32_MAX;
     for (size_t i = 0; i < DISK_BYTES; i++)
         array.bytes[i] = (uint8_t)(i / 512 + i);
-    virtio_blk_init(&blk, &ram.dma, &array.disk, "ditto");
+    lane = (struct lane){
+        .link = {.submit = lane_submit, .completes = lane_completes, .settle = lane_settle}};
+    virtio_blk_init(&blk, &ram.dma, &array.disk, &lane.link, "ditto");
     blk.vd.interrupt = set_wire;
     blk.vd.transport = &wire;
     drive(&blk.vd, blk.vd.offered, SIZE);
@@ -110,6 +162,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
+    lane_settle(NULL);
+    virtio_blk_close(&blk);
     ram_free(&ram);
     return 0;
 }
@@ -179,7 +233,7 @@ static void reads(void **state)
     assert_false(wire);
 }
 
-static void reads_through_many_bounce_buffers(void **state)
+static void reads_through_many_pieces(void **state)
 {
     (void)state;
     assert_int_equal(request(VIRTIO_BLK_T_IN, 1, DISK_BYTES - 512, true), VIRTIO_BLK_S_OK);
@@ -322,8 +376,8 @@ static void host_failures_are_io_errors(void **state)
 {
     (void)state;
     array.good = 1; /* the second piece fails */
-    assert_int_equal(request(VIRTIO_BLK_T_IN, 0, 2 * VIRTIO_BLK_BOUNCE, true), VIRTIO_BLK_S_IOERR);
-    assert_int_equal(last_written(), VIRTIO_BLK_BOUNCE);
+    assert_int_equal(request(VIRTIO_BLK_T_IN, 0, 2 * BLK_PIECE, true), VIRTIO_BLK_S_IOERR);
+    assert_int_equal(last_written(), BLK_PIECE);
     assert_int_equal(request(VIRTIO_BLK_T_OUT, 0, 512, false), VIRTIO_BLK_S_IOERR);
     assert_int_equal(request(VIRTIO_BLK_T_FLUSH, 0, 0, false), VIRTIO_BLK_S_IOERR);
     put(&ram, DATA, 8, 0);
@@ -421,6 +475,164 @@ static void impossible_queues_need_a_reset(void **state)
     assert_false(wire);
 }
 
+/* ---- completed later ---- */
+
+/* Request `i` of the usual layout, in descriptors of its own: a sector to or from DATA + 512 i. */
+static void put_own(unsigned i, uint32_t type, uint64_t sector)
+{
+    put(&ram, HEADER + 0x10 * i, 4, type);
+    put(&ram, HEADER + 0x10 * i + 8, 8, sector);
+    put(&ram, STATUS + i, 1, 0xaa);
+    put_desc(&ram, RING_DESC, 3 * i, HEADER + 0x10 * i, 16, D_NEXT, 3 * i + 1);
+    put_desc(&ram, RING_DESC, 3 * i + 1, DATA + 512 * i, 512,
+             D_NEXT | (type == VIRTIO_BLK_T_IN ? D_WRITE : 0), 3 * i + 2);
+    put_desc(&ram, RING_DESC, 3 * i + 2, STATUS + i, 1, D_WRITE, 0);
+    put_avail(&ram, SIZE, 3 * i);
+}
+
+static void requests_are_completed_when_they_are_done(void **state)
+{
+    (void)state;
+    lane.waits = true;
+    put_own(0, VIRTIO_BLK_T_OUT, 7);
+    put_own(1, VIRTIO_BLK_T_IN, 7);
+    put_own(2, VIRTIO_BLK_T_IN, 8);
+    memset(ram.bytes + DATA, 0x11, 512);
+    virtio_notify(&blk.vd, 0);
+    memset(ram.bytes + DATA, 0x22, 512); /* too late */
+    assert_false(virtio_blk_has_done(&blk));
+    virtio_blk_complete(&blk);
+    assert_int_equal(used_index(&ram), 0);
+    assert_false(wire);
+    assert_true(work() && work());
+    assert_int_equal(get(&ram, STATUS, 1), 0xaa); /* memory is touched at a sync point only */
+    assert_true(virtio_blk_has_done(&blk));
+    virtio_blk_complete(&blk);
+    assert_int_equal(used_index(&ram), 2);
+    assert_int_equal(used_id(&ram, 0), 0);
+    assert_int_equal(used_id(&ram, 1), 3);
+    assert_true(wire);
+    for (unsigned i = 0; i < 512; i++)
+        assert_int_equal(ram.bytes[DATA + 512 + i], 0x11);
+    assert_true(work() && !work());
+    virtio_notify(&blk.vd, 0); /* a doorbell completes, too */
+    assert_int_equal(used_index(&ram), 3);
+    assert_memory_equal(ram.bytes + DATA + 1024, array.bytes + 8 * 512, 512);
+}
+
+/* What does not fit is taken when there is room again. */
+static void the_ring_holds_what_is_too_much(void **state)
+{
+    const unsigned many = 256;
+
+    (void)state;
+    drive(&blk.vd, FEATURES, many);
+    lane.waits = true;
+    put_header(VIRTIO_BLK_T_IN, 0);
+    put_desc(&ram, RING_DESC, 0, HEADER, 16, D_NEXT, 1);
+    put_desc(&ram, RING_DESC, 1, DATA, 512, D_NEXT | D_WRITE, 2);
+    put_desc(&ram, RING_DESC, 2, STATUS, 1, D_WRITE, 0);
+    for (unsigned i = 0; i < many; i++)
+        put_avail(&ram, many, 0);
+    virtio_notify(&blk.vd, 0);
+    assert_int_equal(blk.count, VIRTIO_BLK_REQUESTS);
+    for (unsigned i = 1; i <= many; i++) {
+        assert_true(work());
+        virtio_blk_complete(&blk);
+        assert_int_equal(used_index(&ram), i);
+        assert_true(blk.count <= VIRTIO_BLK_REQUESTS);
+    }
+    assert_false(work());
+    assert_int_equal(blk.held, 0);
+}
+
+static void one_by_one_each_is_completed_first(void **state)
+{
+    (void)state;
+    lane.link.one_by_one = true;
+    for (unsigned i = 0; i < 4; i++)
+        put_own(i, VIRTIO_BLK_T_IN, i);
+    virtio_notify(&blk.vd, 0);
+    assert_int_equal(used_index(&ram), 4);
+    lane.waits = true;
+    put_own(0, VIRTIO_BLK_T_IN, 0);
+    put_own(1, VIRTIO_BLK_T_IN, 1);
+    virtio_notify(&blk.vd, 0);
+    assert_int_equal(blk.count, 1);
+}
+
+static void a_reset_waits_for_what_was_begun(void **state)
+{
+    (void)state;
+    lane.waits = true;
+    memset(ram.bytes + DATA, 0x33, 1024);
+    put_own(0, VIRTIO_BLK_T_OUT, 4);
+    put_own(1, VIRTIO_BLK_T_IN, 4);
+    virtio_notify(&blk.vd, 0);
+    virtio_set_status(&blk.vd, 0);
+    assert_int_equal(lane.settled, 1);
+    assert_int_equal(blk.count, 0);
+    assert_int_equal(array.bytes[4 * 512], 0x33);
+    assert_int_equal(used_index(&ram), 0);
+    assert_int_equal(ram.bytes[DATA + 512], 0x33);
+}
+
+/* Saved between a job's end and its completion, which finds the same bytes. */
+static void requests_that_are_done_are_saved(void **state)
+{
+    struct bytes saved = {0}, again = {0};
+
+    (void)state;
+    lane.waits = true;
+    put_own(0, VIRTIO_BLK_T_IN, 9);
+    put_own(1, VIRTIO_BLK_T_OUT, 9);
+    put_own(2, 77, 0);
+    virtio_notify(&blk.vd, 0);
+    lane_settle(NULL);
+    blk.vd.device.ops->save(&blk.vd.device, &saved);
+    virtio_blk_close(&blk);
+    make(false);
+    virtio_set_status(&blk.vd, 0);
+    memset(array.bytes, 0xee, DISK_BYTES);
+    for (size_t len = 0; len < saved.len; len++) {
+        struct cursor part = cursor_of(saved.data, len);
+        assert_int_equal(blk.vd.device.ops->restore(&blk.vd.device, &part), -1);
+        assert_int_equal(blk.count, 0);
+    }
+    struct cursor in = cursor_of(saved.data, saved.len);
+    assert_int_equal(blk.vd.device.ops->restore(&blk.vd.device, &in), 0);
+    assert_int_equal(cursor_left(&in), 0);
+    blk.vd.device.ops->save(&blk.vd.device, &again);
+    assert_int_equal(again.len, saved.len);
+    assert_memory_equal(again.data, saved.data, saved.len);
+    assert_true(virtio_blk_has_done(&blk));
+    virtio_blk_complete(&blk);
+    assert_int_equal(used_index(&ram), 3);
+    for (unsigned i = 0; i < 512; i++)
+        assert_int_equal(ram.bytes[DATA + i], (uint8_t)(9 + i + 9 * 512));
+    assert_int_equal(get(&ram, STATUS, 1), VIRTIO_BLK_S_OK);
+    assert_int_equal(get(&ram, STATUS + 1, 1), VIRTIO_BLK_S_OK);
+    assert_int_equal(get(&ram, STATUS + 2, 1), VIRTIO_BLK_S_UNSUPP);
+    bytes_free(&saved);
+    bytes_free(&again);
+}
+
+/* As recordings before version 25 have it. */
+static void old_state_has_no_requests(void **state)
+{
+    struct bytes saved = {0};
+
+    (void)state;
+    virtio_save(&blk.vd.device, &saved);
+    make(false);
+    virtio_set_status(&blk.vd, 0);
+    struct cursor in = cursor_of(saved.data, saved.len);
+    assert_int_equal(blk.vd.device.ops->restore(&blk.vd.device, &in), 0);
+    assert_int_equal(cursor_left(&in), 0);
+    assert_int_equal(request(VIRTIO_BLK_T_IN, 5, 512, true), VIRTIO_BLK_S_OK);
+    bytes_free(&saved);
+}
+
 static void state_goes_round(void **state)
 {
     struct bytes saved = {0}, again = {0};
@@ -457,6 +669,15 @@ static void hostile_state_never_crashes(void **state)
     uint64_t seed = 3;
 
     (void)state;
+    put_header(VIRTIO_BLK_T_GET_ID, 0);
+    put_desc(&ram, RING_DESC, 0, HEADER, 16, D_NEXT, 1);
+    put_desc(&ram, RING_DESC, 1, DATA, 21, D_WRITE, 0);
+    lane.waits = true;
+    put_avail(&ram, SIZE, 0);
+    virtio_notify(&blk.vd, 0);
+    lane_settle(NULL);
+    lane.waits = false;
+    assert_int_equal(blk.count, 1);
     blk.vd.device.ops->save(&blk.vd.device, &saved);
     for (unsigned i = 0; i < 5000; i++) {
         uint8_t bytes[256];
@@ -467,6 +688,8 @@ static void hostile_state_never_crashes(void **state)
         for (unsigned n = 0; n < (i % 4 ? 2 : saved.len); n++)
             bytes[random_next(&seed) % saved.len] = (uint8_t)(random_next(&seed) >> 20);
         blk.vd.device.ops->restore(&blk.vd.device, &in);
+        if (virtio_blk_has_done(&blk))
+            virtio_blk_complete(&blk);
         virtio_notify(&blk.vd, 0);
     }
     bytes_free(&saved);
@@ -523,7 +746,14 @@ static void hostile_rings_never_crash(void **state)
 
             ram.bytes[where[random_next(&seed) % 4]] ^= (uint8_t)(1u << random_next(&seed) % 8);
         }
+        lane.waits = random_next(&seed) % 2;
         virtio_notify(&blk.vd, 0);
+        for (bool worked = lane.waits; worked;) {
+            worked = work();
+            if (random_next(&seed) % 2)
+                virtio_blk_complete(&blk);
+        }
+        virtio_blk_complete(&blk);
         broken += (blk.vd.status & VIRTIO_NEEDS_RESET) != 0;
         served += used_index(&ram) == 4;
         assert_true(used_index(&ram) <= SIZE);
@@ -537,7 +767,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(reads, setup, teardown),
-        cmocka_unit_test_setup_teardown(reads_through_many_bounce_buffers, setup, teardown),
+        cmocka_unit_test_setup_teardown(reads_through_many_pieces, setup, teardown),
         cmocka_unit_test_setup_teardown(writes, setup, teardown),
         cmocka_unit_test_setup_teardown(without_flush_writes_are_stable, setup, teardown),
         cmocka_unit_test_setup_teardown(any_framing_is_understood, setup, teardown),
@@ -552,6 +782,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(nothing_happens_before_the_driver_is_ready, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(impossible_queues_need_a_reset, setup, teardown),
+        cmocka_unit_test_setup_teardown(requests_are_completed_when_they_are_done, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_ring_holds_what_is_too_much, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_by_one_each_is_completed_first, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_reset_waits_for_what_was_begun, setup, teardown),
+        cmocka_unit_test_setup_teardown(requests_that_are_done_are_saved, setup, teardown),
+        cmocka_unit_test_setup_teardown(old_state_has_no_requests, setup, teardown),
         cmocka_unit_test_setup_teardown(state_goes_round, setup, teardown),
         cmocka_unit_test_setup_teardown(hostile_state_never_crashes, setup, teardown),
         cmocka_unit_test_setup_teardown(hostile_rings_never_crash, setup, teardown),

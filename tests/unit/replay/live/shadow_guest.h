@@ -46,6 +46,12 @@ struct guest {
     struct pc pc;
     struct recorded_dma dma;
     struct recorder *recorder;
+    struct lane {
+        struct block_link link;
+        struct guest *guest;
+        struct block_job *oldest; /* of those that wait */
+        unsigned completed_late;
+    } lane;
     struct vcpu vcpu;
     struct kvm_regs regs;
     uint64_t now, random_time;
@@ -281,6 +287,63 @@ static void run_guest(struct guest *g, uint64_t seed, unsigned steps)
 
 /* ---- recorded ---- */
 
+/* Jobs of the disk are done at random: at once, or some time later. */
+static void lane_submit(struct block_link *link, struct block_job *job)
+{
+    struct lane *lane = (struct lane *)link;
+    struct block_job **last = &lane->oldest;
+
+    if (!lane->oldest && next(&lane->guest->random_time) % 2) {
+        job->run(job, true);
+        atomic_store(&job->done, true);
+        return;
+    }
+    while (*last)
+        last = &(*last)->next;
+    *last = job;
+    job->next = NULL;
+}
+
+static void lane_work(struct lane *lane)
+{
+    struct block_job *job = lane->oldest;
+
+    lane->oldest = job->next;
+    job->run(job, true);
+    atomic_store(&job->done, true);
+}
+
+static void lane_settle(struct block_link *link)
+{
+    struct lane *lane = (struct lane *)link;
+
+    while (lane->oldest)
+        lane_work(lane);
+}
+
+static unsigned lane_completes(struct block_link *link, unsigned done)
+{
+    const struct lane *lane = (struct lane *)link;
+    const unsigned count = done > 1 && next(&lane->guest->random_time) % 2 ? 1 : done;
+
+    if (count)
+        recorder_disk_done(lane->guest->recorder, 0, count);
+    return count;
+}
+
+/* At some place between two accesses. */
+static void lane_pass(struct guest *g)
+{
+    struct virtio_blk *blk = &g->pc.disks[0].blk;
+
+    while (g->lane.oldest && next(&g->random_time) % 4 == 0)
+        lane_work(&g->lane);
+    if (!virtio_blk_has_done(blk) || next(&g->random_time) % 4)
+        return;
+    virtio_blk_complete(blk);
+    g->lane.completed_late++;
+}
+
 static void some_entropy(void *opaque, void *buf, size_t len)
 {
     struct guest *g = opaque;
@@ -312,6 +375,7 @@ static void record_pass(struct guest *g)
 {
     const uint64_t r = next(&g->random_time);
 
+    lane_pass(g);
     g->now += r % 16 ? r % 200000 : r % 80000000;
     if (pc_deadline(&g->pc, g->now) <= g->now) {
         pc_poll(&g->pc, g->now);
@@ -345,9 +409,13 @@ static void record(struct guest *g, struct disk *disk, uint64_t seed, unsigned s
     g->recorder = recorder_create(path, true, "{\"machine\": {\"memory\": 33554432}}", &e);
     assert_non_null(g->recorder);
     recorded_dma_init(&g->dma, &g->memory, g->recorder);
+    g->lane = (struct lane){
+        .link = {.submit = lane_submit, .completes = lane_completes, .settle = lane_settle},
+        .guest = g};
     const struct pc_config config = {
         .dma = &g->dma.dma,
         .disks = alone(g, disk),
+        .disk_links = {&g->lane.link},
         .epoch_ns = EPOCH_NS,
         .entropy = some_entropy,
         .request = no_request,
@@ -361,6 +429,7 @@ static void record(struct guest *g, struct disk *disk, uint64_t seed, unsigned s
     assert_int_equal(recorder_initial(g->recorder, &initial, &e), 0);
     bytes_free(&initial.devices);
     run_guest(g, seed, steps);
+    lane_settle(&g->lane.link);
     if (recorder_finish(g->recorder, END_STOPPED, &e) < 0)
         fail_msg("%s", e.text);
 }

@@ -60,6 +60,8 @@ static void replay_pass(struct guest *g)
         assert_true(event->kind != EVENT_DMA_READ && event->kind != EVENT_DMA_WRITE);
         fail_replay(g, p->follower->event(p->follower, event, &g->e));
         player_pass(p);
+        if (!g->failed)
+            fail_replay(g, p->follower->behind(p->follower, &g->e));
     }
 }
 
@@ -152,6 +154,7 @@ static void follows_the_recording(void **state)
         assert_true(replayed.shadow.told_ns <= recorded.now &&
                     recorded.now - replayed.shadow.told_ns < 1000000000u);
         assert_true(replayed.player.stats.events > 1000);
+        assert_true(recorded.lane.completed_late > 100);
         replay_close(&replayed);
         guest_memory_destroy(&recorded.memory);
         disk_close(disk);

@@ -1,0 +1,168 @@
+#include "vmm/machine/disks.h"
+
+#include <assert.h>
+#include <signal.h>
+
+static void *disk_thread(void *arg)
+{
+    struct disks *d = arg;
+
+    pthread_mutex_lock(&d->lock);
+    for (;;) {
+        while (!d->oldest && !d->stops)
+            pthread_cond_wait(&d->changed, &d->lock);
+        struct block_job *job = d->oldest;
+        if (!job)
+            break;
+        pthread_mutex_unlock(&d->lock);
+        job->run(job, true);
+        pthread_mutex_lock(&d->lock);
+        d->oldest = job->next;
+        if (!d->oldest)
+            d->newest = NULL;
+        pthread_cond_broadcast(&d->changed);
+        /* The vCPU thread may complete it, and use its place again, from here on. */
+        atomic_store(&job->done, true);
+        pthread_mutex_unlock(&d->lock);
+        d->notify(d->opaque);
+        pthread_mutex_lock(&d->lock);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+/* Behind the last one that waits. False: there is none, so it may be done at once; or there is no
+ * thread. */
+static bool queue_job(struct disks *d, struct block_job *job, bool if_others)
+{
+    pthread_mutex_lock(&d->lock);
+    const bool queued = d->has_thread && (d->oldest || !if_others);
+    if (queued) {
+        job->next = NULL;
+        if (d->newest)
+            d->newest->next = job;
+        else
+            d->oldest = job;
+        d->newest = job;
+        pthread_cond_broadcast(&d->changed);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return queued;
+}
+
+static struct disk_lane *lane_of(struct block_link *link)
+{
+    return (struct disk_lane *)link;
+}
+
+static void link_submit(struct block_link *link, struct block_job *job)
+{
+    struct disks *d = lane_of(link)->disks;
+
+    if (queue_job(d, job, true))
+        return;
+    if (!job->run(job, false)) {
+        if (queue_job(d, job, false))
+            return;
+        job->run(job, true);
+    }
+    atomic_store(&job->done, true);
+}
+
+static unsigned link_completes(struct block_link *link, unsigned done)
+{
+    const struct disk_lane *lane = lane_of(link);
+
+    if (done)
+        recorder_disk_done(lane->disks->recorder, lane->index, done);
+    return done;
+}
+
+static void link_settle(struct block_link *link)
+{
+    disks_settle(lane_of(link)->disks);
+}
+
+void disks_settle(struct disks *d)
+{
+    pthread_mutex_lock(&d->lock);
+    while (d->oldest)
+        pthread_cond_wait(&d->changed, &d->lock);
+    pthread_mutex_unlock(&d->lock);
+}
+
+void disks_open(struct disks *d, struct pc *pc)
+{
+    *d = (struct disks){.pc = pc};
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_cond_init(&d->changed, NULL);
+    for (unsigned i = 0; i < MAX_DISKS; i++)
+        d->lane[i] = (struct disk_lane){
+            .link = {.submit = link_submit, .completes = link_completes, .settle = link_settle},
+            .disks = d,
+            .index = i,
+        };
+}
+
+void disks_close(struct disks *d)
+{
+    if (!d->pc)
+        return;
+    assert(!d->has_thread);
+    pthread_cond_destroy(&d->changed);
+    pthread_mutex_destroy(&d->lock);
+    *d = (struct disks){0};
+}
+
+struct block_link *disks_link(struct disks *d, unsigned index)
+{
+    return &d->lane[index].link;
+}
+
+static unsigned count_of(const struct disks *d)
+{
+    return d->pc->config.disks ? d->pc->config.disks->count : 0;
+}
+
+void disks_listen(struct disks *d, void (*notify)(void *opaque), void *opaque)
+{
+    sigset_t all, old;
+
+    assert(!d->has_thread);
+    if (!count_of(d))
+        return;
+    d->notify = notify;
+    d->opaque = opaque;
+    d->stops = false;
+    sigfillset(&all); /* signals are for the vCPU thread */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    d->has_thread = pthread_create(&d->thread, NULL, disk_thread, d) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+void disks_ignore(struct disks *d)
+{
+    if (!d->has_thread)
+        return;
+    pthread_mutex_lock(&d->lock);
+    d->stops = true;
+    pthread_cond_broadcast(&d->changed);
+    pthread_mutex_unlock(&d->lock);
+    pthread_join(d->thread, NULL);
+    d->has_thread = false;
+}
+
+bool disks_have_done(const struct disks *d)
+{
+    for (unsigned i = 0; i < count_of(d); i++)
+        if (virtio_blk_has_done(&d->pc->disks[i].blk))
+            return true;
+    return false;
+}
+
+void disks_complete(struct disks *d)
+{
+    for (unsigned i = 0; i < count_of(d); i++)
+        if (virtio_blk_has_done(&d->pc->disks[i].blk))
+            virtio_blk_complete(&d->pc->disks[i].blk);
+}
