@@ -45,7 +45,7 @@ void virtio_init(struct virtio_device *vd, const struct device_ops *ops,
         .device = {.ops = ops},
         .kind = kind,
         .dma = dma,
-        .offered = offered | VIRTIO_F_VERSION_1 | VIRTIO_F_INDIRECT_DESC,
+        .offered = offered | VIRTIO_F_VERSION_1 | VIRTIO_F_INDIRECT_DESC | VIRTIO_F_EVENT_IDX,
         .config = config,
         .config_len = config_len,
     };
@@ -113,11 +113,18 @@ void virtio_publish(struct virtio_device *vd, unsigned queue)
 
     if (!virtio_is_live(vd))
         return;
-    wanted = virtio_queue_publish(&vd->queue[queue], vd->dma);
+    wanted = virtio_queue_publish(&vd->queue[queue], vd->dma, vd->accepted & VIRTIO_F_EVENT_IDX);
     if (wanted < 0)
         virtio_break(vd, "ring is not in RAM");
     else if (wanted)
         raise_interrupt(vd, VIRTIO_ISR_QUEUE);
+}
+
+void virtio_want_bell(struct virtio_device *vd, unsigned queue)
+{
+    if (virtio_is_live(vd) && (vd->accepted & VIRTIO_F_EVENT_IDX) &&
+        virtio_queue_want_bell(&vd->queue[queue], vd->dma) < 0)
+        virtio_break(vd, "used ring is not in RAM");
 }
 
 void virtio_serve(struct virtio_device *vd, unsigned queue,
@@ -134,6 +141,7 @@ void virtio_serve(struct virtio_device *vd, unsigned queue,
         virtio_push(vd, queue, &chain, written);
     }
     virtio_publish(vd, queue);
+    virtio_want_bell(vd, queue);
 }
 
 int virtio_read(struct virtio_device *vd, const struct virtio_chain *chain, uint64_t offset,
@@ -275,10 +283,19 @@ static int restore_queue(struct virtio_queue *q, struct cursor *in)
     return in->bad || (q->enabled && virtio_queue_check(q)) ? -1 : 0;
 }
 
+/* Of devices before format 25: they did not offer it, and their drivers have not accepted it. */
+static bool offer_as_saved(struct virtio_device *vd, uint64_t offered)
+{
+    if ((offered | VIRTIO_F_EVENT_IDX) != (vd->offered | VIRTIO_F_EVENT_IDX))
+        return false;
+    vd->offered = offered;
+    return true;
+}
+
 static int restore_all(struct virtio_device *vd, struct cursor *in)
 {
     if (cursor_u8(in) != STATE_VERSION || cursor_u8(in) != vd->kind->id ||
-        cursor_u64(in) != vd->offered)
+        !offer_as_saved(vd, cursor_u64(in)))
         return -1;
     vd->accepted = cursor_u64(in);
     vd->offered_select = cursor_u32(in);

@@ -29,6 +29,7 @@ enum virtio_id {
 
 /* Feature bits of chapter 6. */
 #define VIRTIO_F_INDIRECT_DESC (1ull << 28)
+#define VIRTIO_F_EVENT_IDX     (1ull << 29)
 #define VIRTIO_F_VERSION_1     (1ull << 32)
 
 /* Device status, section 2.1. */
@@ -76,8 +77,8 @@ struct virtio_device {
     const char *fault; /* why the device needs a reset (static), or NULL */
 };
 
-/* For the kind: set up a device that is reset. VERSION_1 and INDIRECT_DESC are added to the offered
- * features. dma and config are kept. */
+/* For the kind: set up a device that is reset. VERSION_1, INDIRECT_DESC and EVENT_IDX are added
+ * to the offered features. dma and config are kept. */
 void virtio_init(struct virtio_device *vd, const struct device_ops *ops,
                  const struct virtio_kind *kind, struct dma *dma, uint64_t offered,
                  const uint8_t *config, size_t config_len);
@@ -95,6 +96,9 @@ void virtio_push(struct virtio_device *vd, unsigned queue, const struct virtio_c
                  uint32_t written);
 /* Show returned buffers to the driver and interrupt it if it wants that. */
 void virtio_publish(struct virtio_device *vd, unsigned queue);
+/* Have the driver ring when it makes another buffer available. With event index it does not
+ * otherwise, so this is called wherever no more is taken from a queue. */
+void virtio_want_bell(struct virtio_device *vd, unsigned queue);
 
 /*
  * Pop, serve, push every buffer of a queue, at most as many as it has elements, then publish.

@@ -101,6 +101,7 @@ static void go_on(struct virtio_blk *blk)
             left--;
     while (complete_requests(blk));
     virtio_publish(&blk->vd, 0);
+    virtio_want_bell(&blk->vd, 0);
 }
 
 bool virtio_blk_has_done(const struct virtio_blk *blk)

@@ -82,6 +82,7 @@ void virtio_net_send(struct virtio_net *net)
         virtio_push(vd, VIRTIO_NET_SENDS, &chain, 0);
     }
     virtio_publish(vd, VIRTIO_NET_SENDS);
+    virtio_want_bell(vd, VIRTIO_NET_SENDS);
 }
 
 /* ---- frames for the driver ---- */
@@ -141,6 +142,9 @@ static void fill_buffers(struct virtio_net *net, size_t len, unsigned count)
         virtio_push(vd, VIRTIO_NET_RECEIVES, &chain, written[i]);
     }
     virtio_publish(vd, VIRTIO_NET_RECEIVES);
+    if (!virtio_available(vd,
+                          VIRTIO_NET_RECEIVES)) /* more of them need no bell: they are looked at */
+        virtio_want_bell(vd, VIRTIO_NET_RECEIVES);
 }
 
 enum virtio_net_receipt virtio_net_receive(struct virtio_net *net, const uint8_t *frame, size_t len)

@@ -17,6 +17,7 @@
 #define USED_INDEX         2
 #define USED_RING          4
 #define USED_BYTES         8
+#define EVENT_BYTES        2 /* behind each ring: the event index of its reader's */
 
 struct descriptor {
     uint64_t gpa;
@@ -61,8 +62,9 @@ const char *virtio_queue_check(const struct virtio_queue *q)
         return "queue size is no power of two in range";
     if (q->desc % 16 || q->avail % 2 || q->used % 4)
         return "ring address is not aligned";
-    if (wraps(q->desc, DESC_BYTES * q->size) || wraps(q->avail, AVAIL_RING + 2 * q->size) ||
-        wraps(q->used, USED_RING + USED_BYTES * q->size))
+    if (wraps(q->desc, DESC_BYTES * q->size) ||
+        wraps(q->avail, AVAIL_RING + 2 * q->size + EVENT_BYTES) ||
+        wraps(q->used, USED_RING + USED_BYTES * q->size + EVENT_BYTES))
         return "ring address wraps";
     return NULL;
 }
@@ -197,19 +199,45 @@ int virtio_queue_push(struct virtio_queue *q, struct dma *dma, uint16_t head, ui
     return 0;
 }
 
-int virtio_queue_publish(struct virtio_queue *q, struct dma *dma)
+/* Whether the driver wants an interrupt for the buffers from `published` on; -1: not in RAM. */
+static int wants_interrupt(const struct virtio_queue *q, struct dma *dma, bool event_index)
+{
+    uint16_t flags, event;
+
+    if (!event_index)
+        return read_u16(dma, q->avail + AVAIL_FLAGS, &flags) < 0 ? -1
+                                                                 : !(flags & AVAIL_NO_INTERRUPT);
+    if (read_u16(dma, q->avail + AVAIL_RING + 2 * (uint64_t)q->size, &event) < 0)
+        return -1;
+    return (uint16_t)(q->next_used - event - 1) < (uint16_t)(q->next_used - q->published);
+}
+
+int virtio_queue_publish(struct virtio_queue *q, struct dma *dma, bool event_index)
 {
     uint8_t raw[2];
-    uint16_t flags;
 
     if (q->next_used == q->published)
         return 0;
     put_le(raw, 2, q->next_used);
-    if (dma->write(dma, q->used + USED_INDEX, raw, sizeof raw) < 0 ||
-        read_u16(dma, q->avail + AVAIL_FLAGS, &flags) < 0)
+    if (dma->write(dma, q->used + USED_INDEX, raw, sizeof raw) < 0)
         return -1;
+    const int wanted = wants_interrupt(q, dma, event_index);
     q->published = q->next_used;
-    return !(flags & AVAIL_NO_INTERRUPT);
+    return wanted;
+}
+
+int virtio_queue_want_bell(struct virtio_queue *q, struct dma *dma)
+{
+    const uint64_t at = q->used + USED_RING + USED_BYTES * (uint64_t)q->size;
+    uint8_t raw[EVENT_BYTES];
+    uint16_t event;
+
+    if (read_u16(dma, at, &event) < 0)
+        return -1;
+    if (event == q->next_avail)
+        return 0;
+    put_le(raw, 2, q->next_avail);
+    return dma->write(dma, at, raw, sizeof raw);
 }
 
 /* Visit the pieces of [offset, offset + len) of `count` segments; reads when `out` is NULL. */

@@ -8,8 +8,8 @@
 #include "mmu/dma.h"
 
 /*
- * Split virtqueues, device side (Virtio 1.2, section 2.7), with indirect descriptors and without
- * event index. The rings belong to a hostile driver that may change them at any time: each
+ * Split virtqueues, device side (Virtio 1.2, section 2.7), with indirect descriptors and event
+ * index. The rings belong to a hostile driver that may change them at any time: each
  * descriptor is read once, through DMA, and checked.
  */
 #define VIRTIO_QUEUE_MAX_SIZE 256
@@ -63,8 +63,13 @@ unsigned virtio_queue_available(const struct virtio_queue *q, struct dma *dma);
 int virtio_queue_push(struct virtio_queue *q, struct dma *dma, uint16_t head, uint32_t written);
 
 /* Show the returned buffers to the driver. 1 when it wants an interrupt, 0 when not (or nothing was
- * returned), -1 when the rings are not in RAM. */
-int virtio_queue_publish(struct virtio_queue *q, struct dma *dma);
+ * returned), -1 when the rings are not in RAM. event_index: it says behind which buffer (section
+ * 2.7.7). */
+int virtio_queue_publish(struct virtio_queue *q, struct dma *dma, bool event_index);
+
+/* With event index (section 2.7.10): have the driver ring when it makes another buffer available.
+ * It rings once. 0, or -1 when the used ring is not in RAM. */
+int virtio_queue_want_bell(struct virtio_queue *q, struct dma *dma);
 
 /*
  * Copy len bytes from the readable part of the buffer, or to its writable part, starting `offset`

@@ -10,9 +10,10 @@
 #include "recorder/recorder.h"
 
 /*
- * The disks of a live machine work while it runs. What needs no waiting is done at the doorbell;
- * everything else is done by a thread, one job after another, as all disks may be one image
- * (disk_join.h). Completions come at sync points only, and each is noted in the recording.
+ * The disks of a live machine work while it runs. What needs no waiting is done at the doorbell,
+ * and so is the rest while it does not take long; else it is done by a thread, one job after
+ * another, as all disks may be one image (disk_join.h). Completions come at sync points only, and
+ * each is noted in the recording.
  */
 struct disks {
     struct disk_lane {
@@ -26,6 +27,7 @@ struct disks {
     bool has_thread;
     void (*notify)(void *opaque);
     void *opaque;
+    int64_t took_ns;      /* that jobs take which have to wait: an average. Of who runs jobs */
     pthread_mutex_t lock; /* of all that follows */
     pthread_cond_t changed;
     struct block_job *oldest, *newest; /* of those that wait for the thread or are with it */
@@ -38,7 +40,7 @@ void disks_open(struct disks *disks, struct pc *pc);
 void disks_close(struct disks *disks);
 struct block_link *disks_link(struct disks *disks, unsigned index);
 
-/* From here on, until disks_ignore(), jobs that have to wait are the thread's, which calls
+/* From here on, until disks_ignore(), jobs that take long are the thread's, which calls
  * notify(opaque) when one is done. Else they are done at the doorbell, and so they are if there can
  * be no thread. */
 void disks_listen(struct disks *disks, void (*notify)(void *opaque), void *opaque);

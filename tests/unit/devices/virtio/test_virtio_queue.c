@@ -49,7 +49,7 @@ static void empty_ring_gives_nothing(void **state)
 {
     (void)state;
     assert_int_equal(pop(), 0);
-    assert_int_equal(virtio_queue_publish(&q, &ram.dma), 0);
+    assert_int_equal(virtio_queue_publish(&q, &ram.dma, false), 0);
     assert_int_equal(ram.written, 0);
 }
 
@@ -81,7 +81,7 @@ static void chain_is_split_into_readable_and_writable(void **state)
 
     assert_int_equal(virtio_queue_push(&q, &ram.dma, chain.head, 7), 0);
     assert_int_equal(used_index(&ram), 0); /* not yet published */
-    assert_int_equal(virtio_queue_publish(&q, &ram.dma), 1);
+    assert_int_equal(virtio_queue_publish(&q, &ram.dma, false), 1);
     assert_int_equal(used_index(&ram), 1);
     assert_int_equal(used_id(&ram, 0), 5);
     assert_int_equal(used_len(&ram, 0), 7);
@@ -93,8 +93,41 @@ static void driver_may_suppress_interrupts(void **state)
     (void)state;
     put(&ram, RING_AVAIL, 2, 1);
     assert_int_equal(virtio_queue_push(&q, &ram.dma, 0, 0), 0);
-    assert_int_equal(virtio_queue_publish(&q, &ram.dma), 0);
+    assert_int_equal(virtio_queue_publish(&q, &ram.dma, false), 0);
     assert_int_equal(used_index(&ram), 1);
+}
+
+/* Sections 2.7.7 and 2.7.10, against what they say in so many words. */
+static void event_indices_say_when_to_tell(void **state)
+{
+    const uint64_t used_event = RING_AVAIL + 4 + 2 * SIZE, avail_event = RING_USED + 4 + 8 * SIZE;
+
+    (void)state;
+    for (unsigned start = 0; start < 0x10000; start += 0x1fff)
+        for (unsigned count = 1; count <= 4; count++)
+            for (unsigned event = 0; event < 8; event++) {
+                bool passes = false; /* the driver wants to hear of the buffer at that index */
+                q.next_used = q.published = (uint16_t)(start - 2);
+                put(&ram, used_event, 2, (uint16_t)(start - 4 + event));
+                for (unsigned i = 0; i < count; i++) {
+                    passes |= q.next_used == (uint16_t)(start - 4 + event);
+                    assert_int_equal(virtio_queue_push(&q, &ram.dma, 0, 0), 0);
+                }
+                assert_int_equal(virtio_queue_publish(&q, &ram.dma, true), passes);
+                assert_int_equal(virtio_queue_publish(&q, &ram.dma, true), 0);
+            }
+    q.next_avail = 0xffff;
+    assert_int_equal(virtio_queue_want_bell(&q, &ram.dma), 0);
+    assert_int_equal(get(&ram, avail_event, 2), 0xffff);
+    const uint64_t written = ram.written;
+    assert_int_equal(virtio_queue_want_bell(&q, &ram.dma), 0);
+    assert_int_equal(ram.written, written); /* it says so already */
+    q.used = RAM_BYTES - 4 - 8 * SIZE;
+    assert_int_equal(virtio_queue_want_bell(&q, &ram.dma), -1);
+    q.avail = RAM_BYTES - 4 - 2 * SIZE;
+    q.used = RING_USED;
+    assert_int_equal(virtio_queue_push(&q, &ram.dma, 0, 0), 0);
+    assert_int_equal(virtio_queue_publish(&q, &ram.dma, true), -1);
 }
 
 static void indices_run_through_their_wrap(void **state)
@@ -110,7 +143,7 @@ static void indices_run_through_their_wrap(void **state)
         assert_int_equal(virtio_queue_push(&q, &ram.dma, chain.head, i), 0);
     }
     assert_int_equal(pop(), 0);
-    assert_int_equal(virtio_queue_publish(&q, &ram.dma), 1);
+    assert_int_equal(virtio_queue_publish(&q, &ram.dma, false), 1);
     assert_int_equal(used_index(&ram), 2);
     assert_int_equal(used_len(&ram, 6), 0);
     assert_int_equal(used_len(&ram, 1), 3);
@@ -249,6 +282,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(empty_ring_gives_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(chain_is_split_into_readable_and_writable, setup, teardown),
         cmocka_unit_test_setup_teardown(driver_may_suppress_interrupts, setup, teardown),
+        cmocka_unit_test_setup_teardown(event_indices_say_when_to_tell, setup, teardown),
         cmocka_unit_test_setup_teardown(indices_run_through_their_wrap, setup, teardown),
         cmocka_unit_test_setup_teardown(indirect_table_ends_a_chain, setup, teardown),
         cmocka_unit_test_setup_teardown(indirect_may_be_longer_than_the_ring, setup, teardown),

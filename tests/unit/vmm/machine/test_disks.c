@@ -29,6 +29,7 @@ static struct pc pc;
 static struct disks disks;
 static sem_t told, gate; /* gate: behind which a job that waits goes on */
 static struct test_job job[JOBS];
+static bool slow;                 /* they take some ms */
 static unsigned order[JOBS], ran; /* under no lock: they run one after another */
 
 static bool run(struct block_job *b, bool may_wait)
@@ -39,6 +40,8 @@ static bool run(struct block_job *b, bool may_wait)
         return false;
     if (j->waits)
         sem_wait(&gate);
+    if (j->waits && slow)
+        usleep(5000);
     j->ran_on = pthread_self();
     order[ran++] = j->number;
     return true;
@@ -66,6 +69,7 @@ static int setup(void **state)
     ran = 0;
     pc.config.disks = &set;
     disks_open(&disks, &pc);
+    disks.took_ns = 1000000000; /* a slow one */
     disks_listen(&disks, tell, &told);
     return 0;
 }
@@ -118,6 +122,30 @@ static void the_rest_is_done_meanwhile_and_in_order(void **state)
     assert_true(is_done(3) && pthread_equal(job[3].ran_on, pthread_self()));
     for (unsigned i = 0; i < 4; i++)
         assert_int_equal(order[i], i);
+}
+
+/* Of a quick disk: while it is. */
+static void what_does_not_take_long_is_waited_for(void **state)
+{
+    (void)state;
+    disks.took_ns = 0;
+    sem_post(&gate);
+    submit(0, 0, true);
+    assert_true(is_done(0) && pthread_equal(job[0].ran_on, pthread_self()));
+    slow = true;
+    for (unsigned i = 1; i < 20; i++) {
+        sem_post(&gate);
+        submit(i, 0, true);
+    }
+    disks_settle(&disks);
+    assert_false(pthread_equal(job[19].ran_on, pthread_self()));
+    slow = false;
+    for (unsigned i = 20; i < 100; i++) {
+        sem_post(&gate);
+        submit(i, 0, true);
+        disks_settle(&disks);
+    }
+    assert_true(pthread_equal(job[99].ran_on, pthread_self()));
 }
 
 static void settling_waits_for_all(void **state)
@@ -183,6 +211,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_needs_no_waiting_is_done_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(the_rest_is_done_meanwhile_and_in_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_does_not_take_long_is_waited_for, setup, teardown),
         cmocka_unit_test_setup_teardown(settling_waits_for_all, setup, teardown),
         cmocka_unit_test_setup_teardown(ignoring_finishes_what_was_begun, setup, teardown),
         cmocka_unit_test_setup_teardown(many_at_random, setup, teardown),
