@@ -13,6 +13,8 @@ struct nic {
     struct nics *nics;
     unsigned index;
     struct net_wire *wire; /* NULL: what is sent is lost */
+    bool
+        waits; /* frames may be in the ring that the wire did not take: no doorbell tells of them */
     uint8_t frame[FRAME_MAX];
 };
 
@@ -28,12 +30,13 @@ static bool wire_takes(const struct nic *nic)
 
 static bool link_takes(struct net_link *link)
 {
-    const struct nic *nic = (struct nic *)link;
-    const bool takes = wire_takes(nic);
+    struct nic *nic = (struct nic *)link;
 
-    if (!takes)
-        recorder_frame_waits(nic->nics->recorder, nic->index, nic->nics->pc->time.now_ns);
-    return takes;
+    if (wire_takes(nic))
+        return true;
+    nic->waits = true;
+    recorder_frame_waits(nic->nics->recorder, nic->index, nic->nics->pc->time.now_ns);
+    return false;
 }
 
 static void link_begin(struct net_link *link, uint32_t len, const struct net_segment *segment,
@@ -76,6 +79,7 @@ int nics_open(struct nics *nics, struct pc *pc, const struct nic_config *config,
         nic->link = (struct net_link){.takes = link_takes, .begin = link_begin, .send = link_send};
         nic->nics = nics;
         nic->index = i;
+        nic->waits = true; /* of a machine that goes on from a recording */
         rc = open_nic(nic, config[i].fd) < 0 ? -1 : rc;
     }
     return rc < 0 ? err_set(e, STATUS_ERROR, "out of memory") : 0;
@@ -115,7 +119,7 @@ static bool can_come_in(const struct nic *nic)
 
 static bool can_go_out(const struct nic *nic)
 {
-    return virtio_net_has_to_send(device_of(nic)) && wire_takes(nic);
+    return nic->waits && virtio_net_has_to_send(device_of(nic)) && wire_takes(nic);
 }
 
 bool nics_have_frames(struct nics *nics)
@@ -145,6 +149,7 @@ void nics_exchange(struct nics *nics)
         receive(nic);
         if (!can_go_out(nic))
             continue;
+        nic->waits = false;
         recorder_frame_waits(nics->recorder, i, nics->pc->time.now_ns);
         virtio_net_send(device_of(nic));
     }
