@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -12,7 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define NOBODY     65534
+#include "base/nobody.h"
+
 #define READ_BYTES (64u << 10)
 #define READY      "+" /* what the child says when nothing is wrong */
 #define CHILD_FD   3   /* the wire's number in the child; the report has the next one */
@@ -98,11 +98,10 @@ int backend_child_start(const struct backend_child *child, const struct net_spec
 
 const char *backend_child_drop_rights(void)
 {
-    if (geteuid() == 0 && (setgroups(0, NULL) < 0 || setresgid(NOBODY, NOBODY, NOBODY) < 0 ||
-                           setresuid(NOBODY, NOBODY, NOBODY) < 0))
-        return "root may not become nobody here; run dittovm as another user";
+    const char *const wrong = become_nobody();
+
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* which that has cleared */
-    return NULL;
+    return wrong;
 }
 
 int wire_write(int wire, const uint8_t *frame, size_t len)
