@@ -107,7 +107,6 @@ declare -A known=(
     [mmu]='digest page_sums '
     [recording]='block_table reader '
     [devices]='apic_bus ioapic lapic pit pit_channel '
-    [boot/diskimage]='diskimage diskimage_methods '
     [vmm/kvm]='cr4 vcpu '
     [vmm/points]='breakpoint entry_count fingerprint repeat stepper watchpoint '
     [vmm/points/trace]='trace trace_code '

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "devices/disk/disk.h"
+
 #define NAMES_MAX 65536u /* looked at in one directory, with those that were deleted */
 
 struct ext_fs {
@@ -125,50 +127,12 @@ static errcode_t read_inode(ext2_filsys fs, ext2_ino_t number, struct ext2_inode
     return rc;
 }
 
-struct ext_fs *ext_fs_open(struct disk *disk, uint64_t offset, uint32_t *reads_left)
-{
-    struct ext_fs *fs = offset <= disk->size ? calloc(1, sizeof(*fs)) : NULL;
-    char name[32];
-
-    if (!fs)
-        return NULL;
-    *fs = (struct ext_fs){.disk = disk, .offset = offset, .reads_left = reads_left};
-    snprintf(name, sizeof(name), "%p", (void *)fs);
-    if (ext2fs_open2(name, NULL, EXT2_FLAG_64BITS, 0, 0, &manager, &fs->fs) != 0) {
-        free(fs);
-        return NULL;
-    }
-    fs->fs->priv_data = fs;
-    fs->fs->read_inode = read_inode;
-    return fs;
-}
-
-void ext_fs_close(struct ext_fs *fs)
-{
-    if (!fs)
-        return;
-    ext2fs_free(fs->fs);
-    free(fs);
-}
-
-void ext_fs_uuid(const struct ext_fs *fs, char uuid[37])
-{
-    const uint8_t *u = fs->fs->super->s_uuid;
-    size_t at = 0;
-
-    for (unsigned i = 0; i < 16; i++) {
-        if (i == 4 || i == 6 || i == 8 || i == 10)
-            uuid[at++] = '-';
-        at += (size_t)snprintf(uuid + at, 37 - at, "%02x", u[i]);
-    }
-}
-
 static bool find(const struct ext_fs *fs, const char *path, ext2_ino_t *inode)
 {
     return ext2fs_namei_follow(fs->fs, EXT2_ROOT_INO, EXT2_ROOT_INO, path, inode) == 0;
 }
 
-bool ext_fs_exists(const struct ext_fs *fs, const char *path)
+static bool ext_exists(void *fs, const char *path)
 {
     ext2_ino_t inode;
 
@@ -182,8 +146,9 @@ static bool is_regular(const struct ext_fs *fs, ext2_ino_t number)
     return ext2fs_read_inode(fs->fs, number, &inode) == 0 && LINUX_S_ISREG(inode.i_mode);
 }
 
-int ext_fs_read(const struct ext_fs *fs, const char *path, size_t limit, struct bytes *out)
+static int ext_read(void *opaque, const char *path, size_t limit, struct bytes *out)
 {
+    const struct ext_fs *const fs = opaque;
     ext2_ino_t inode;
     ext2_file_t file;
     __u64 size;
@@ -240,12 +205,61 @@ static int list_one(struct ext2_dir_entry *entry, int offset, int block_size, ch
     return 0;
 }
 
-void ext_fs_list(const struct ext_fs *fs, const char *path,
-                 void (*fn)(void *context, const char *name), void *context)
+static void ext_list(void *opaque, const char *path, void (*fn)(void *context, const char *name),
+                     void *context)
 {
+    const struct ext_fs *const fs = opaque;
     struct listing listing = {.fn = fn, .context = context};
     ext2_ino_t inode;
 
     if (find(fs, path, &inode))
         ext2fs_dir_iterate(fs->fs, inode, DIRENT_FLAG_INCLUDE_EMPTY, NULL, list_one, &listing);
+}
+
+static void ext_close(void *opaque)
+{
+    struct ext_fs *const fs = opaque;
+
+    ext2fs_free(fs->fs);
+    free(fs);
+}
+
+static const struct volume_ops ext_ops = {
+    .exists = ext_exists,
+    .read = ext_read,
+    .list = ext_list,
+    .close = ext_close,
+};
+
+static void put_uuid(const uint8_t u[16], char uuid[37])
+{
+    size_t at = 0;
+
+    for (unsigned i = 0; i < 16; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            uuid[at++] = '-';
+        at += (size_t)snprintf(uuid + at, 37 - at, "%02x", u[i]);
+    }
+}
+
+bool ext_volume_open(struct disk *disk, const struct disk_partition *part, uint32_t *reads_left,
+                     struct volume *out)
+{
+    struct ext_fs *const fs = part->offset <= disk->size ? calloc(1, sizeof(*fs)) : NULL;
+    char name[32];
+
+    if (!fs)
+        return false;
+    *fs = (struct ext_fs){.disk = disk, .offset = part->offset, .reads_left = reads_left};
+    snprintf(name, sizeof(name), "%p", (void *)fs);
+    if (ext2fs_open2(name, NULL, EXT2_FLAG_64BITS, 0, 0, &manager, &fs->fs) != 0) {
+        free(fs);
+        return false;
+    }
+    fs->fs->priv_data = fs;
+    fs->fs->read_inode = read_inode;
+    *out = (struct volume){.ops = &ext_ops, .fs = fs};
+    snprintf(out->device, sizeof(out->device), "%s", part->device);
+    put_uuid(fs->fs->super->s_uuid, out->uuid);
+    return true;
 }

@@ -155,3 +155,18 @@ bool bls_parse(const char *text, size_t len, struct loader_entry *out,
     }
     return good && out->kernel[0];
 }
+
+bool loader_conf_default(const char *text, size_t len, char pattern[LOADER_PATH_MAX])
+{
+    struct text_span rest = {text, len}, line, key, word;
+    bool found = false;
+
+    pattern[0] = 0;
+    while (loader_next_line(&rest, &line))
+        if (loader_next_word(&line, &key) && is_word(key, "default") &&
+            loader_next_word(&line, &word))
+            found = *word.at != '@' && loader_set(pattern, LOADER_PATH_MAX, word);
+    if (!found)
+        pattern[0] = 0;
+    return found;
+}

@@ -15,6 +15,7 @@ static const struct signature signatures[] = {
     {"LUKS", 0, 6, "LUKS\xba\xbe"},
     {"LVM", 512, 8, "LABELONE"},
     {"md RAID", 4096, 4, "\xfc\x4e\x2b\xa9"},
+    {"md RAID", 0, 4, "\xfc\x4e\x2b\xa9"},
     {"btrfs", 0x10040, 8, "_BHRfS_M"},
     {"XFS", 0, 4, "XFSB"},
     {"F2FS", 1024, 4, "\x10\x20\xf5\xf2"},
@@ -39,4 +40,14 @@ const char *disk_kind(struct disk *disk, uint64_t offset)
             return s->kind;
     }
     return "unknown";
+}
+
+bool disk_kind_is_foreign(const char *kind)
+{
+    static const char *const others[] = {"unknown", "ext4", "swap", "LUKS", "erofs"};
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+        if (strcmp(kind, others[i]) == 0)
+            return false;
+    return true;
 }

@@ -123,3 +123,27 @@ int version_compare(const char *a, const char *b)
     }
     return 0;
 }
+
+bool loader_matches(const char *pattern, const char *name)
+{
+    const char *star = NULL, *behind = NULL; /* the last star, and how far it has come */
+
+    while (*name) {
+        if (*pattern == '*') {
+            star = ++pattern;
+            behind = name;
+        } else if (*pattern && (*pattern == '?' || tolower((unsigned char)*pattern) ==
+                                                       tolower((unsigned char)*name))) {
+            pattern++;
+            name++;
+        } else if (star) { /* it takes a character more */
+            pattern = star;
+            name = ++behind;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*')
+        pattern++;
+    return !*pattern;
+}

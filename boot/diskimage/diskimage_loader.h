@@ -42,6 +42,12 @@ bool extlinux_parse(const char *text, size_t len, struct loader_entry *out);
 bool bls_parse(const char *text, size_t len, struct loader_entry *out,
                char version[LOADER_PATH_MAX]);
 
+/* systemd-boot's loader.conf: the pattern of `default`, or false. @saved and the like, which the
+ * firmware keeps, are none. */
+bool loader_conf_default(const char *text, size_t len, char pattern[LOADER_PATH_MAX]);
+/* Whether a name is as a pattern with * and ? says, capitals or not. */
+bool loader_matches(const char *pattern, const char *name);
+
 /* Building an entry; false, and the entry is of no use, when the text is too long. */
 bool loader_set(char *to, size_t size, struct text_span text);
 bool loader_add_initrd(struct loader_entry *entry, struct text_span path);

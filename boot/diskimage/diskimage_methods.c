@@ -2,94 +2,15 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "boot/diskimage/diskimage_ext.h"
 #include "boot/diskimage/diskimage_loader.h"
 #include "boot/diskimage/diskimage_methods.h"
+#include "boot/diskimage/diskimage_take.h"
 
-#define KERNEL_MAX ((size_t)256 << 20)
-#define INITRD_MAX ((size_t)1 << 30)
 #define CONFIG_MAX ((size_t)1 << 20)
-/* Boot loader entries: how large each is, and how many of a directory are read. */
-#define ENTRY_MAX    ((size_t)64 << 10)
-#define ENTRIES_MAX  1024u
-#define INITRD_ALIGN 4u
 
 static void copy_text(char *to, size_t size, const char *text)
 {
     snprintf(to, size, "%s", text);
-}
-
-/*
- * A path of a boot loader's configuration is relative to the file system the loader found it on, or
- * as seen from the root file system with /boot mounted: try both, there and on the other volumes.
- */
-static int read_path(const struct disk_search *d, const struct volume *home, const char *path,
-                     size_t limit, struct bytes *out)
-{
-    char inside_boot[LOADER_PATH_MAX + 8];
-
-    snprintf(inside_boot, sizeof(inside_boot), "/boot%s", path);
-    for (size_t i = 0; i <= d->count; i++) {
-        const struct volume *v = i == 0 ? home : &d->volumes[i - 1];
-
-        if (i > 0 && v == home)
-            continue;
-        if (ext_fs_read(v->fs, path, limit, out) == 0 ||
-            ext_fs_read(v->fs, inside_boot, limit, out) == 0 ||
-            (strncmp(path, "/boot/", 6) == 0 && ext_fs_read(v->fs, path + 5, limit, out) == 0))
-            return 0;
-    }
-    return -1;
-}
-
-/* Make a path absolute that is relative to the directory of the configuration file. */
-static void absolute_path(char path[LOADER_PATH_MAX], const char *config)
-{
-    char whole[2 * LOADER_PATH_MAX];
-    const char *slash = strrchr(config, '/');
-
-    if (path[0] == '/')
-        return;
-    snprintf(whole, sizeof(whole), "%.*s/%s", slash ? (int)(slash - config) : 0, config, path);
-    whole[LOADER_PATH_MAX - 1] = 0;
-    memcpy(path, whole, LOADER_PATH_MAX);
-}
-
-/* Read the files an entry names; false when one of them is not there. */
-static bool take_entry(struct disk_search *d, const struct volume *v, const char *loader,
-                       const char *config, struct loader_entry *entry)
-{
-    struct bytes kernel = {0}, initrd = {0};
-
-    absolute_path(entry->kernel, config);
-    if (read_path(d, v, entry->kernel, KERNEL_MAX, &kernel) < 0 || kernel.len == 0)
-        goto fail;
-    for (unsigned i = 0; i < entry->initrd_count; i++) {
-        while (initrd.len % INITRD_ALIGN)
-            bytes_put_u8(&initrd, 0);
-        absolute_path(entry->initrds[i], config);
-        if (read_path(d, v, entry->initrds[i], INITRD_MAX - initrd.len, &initrd) < 0)
-            goto fail;
-    }
-
-    struct disk_boot *b = d->boot;
-
-    b->kernel = kernel.data;
-    b->kernel_len = kernel.len;
-    b->initrd = initrd.data;
-    b->initrd_len = initrd.len;
-    copy_text(b->command_line, sizeof(b->command_line), entry->command_line);
-    copy_text(b->loader, sizeof(b->loader), loader);
-    copy_text(b->boot_device, sizeof(b->boot_device), v->part.device);
-    copy_text(b->config_path, sizeof(b->config_path), config);
-    copy_text(b->kernel_path, sizeof(b->kernel_path), entry->kernel);
-    if (entry->initrd_count > 0)
-        copy_text(b->initrd_path, sizeof(b->initrd_path), entry->initrds[0]);
-    return true;
-fail:
-    bytes_free(&kernel);
-    bytes_free(&initrd);
-    return false;
 }
 
 typedef bool (*config_parser)(const char *text, size_t len, struct loader_entry *out);
@@ -100,11 +21,11 @@ static bool try_configs(struct disk_search *d, const struct volume *v, const cha
     for (size_t i = 0; paths[i]; i++) {
         struct bytes text = {0};
         struct loader_entry entry = {0};
-        bool parsed = ext_fs_read(v->fs, paths[i], CONFIG_MAX, &text) == 0 && text.len > 0 &&
+        bool parsed = volume_read(v, paths[i], CONFIG_MAX, &text) == 0 && text.len > 0 &&
                       parse((const char *)text.data, text.len, &entry);
 
         bytes_free(&text);
-        if (parsed && take_entry(d, v, loader, paths[i], &entry))
+        if (parsed && diskimage_take(d, v, loader, paths[i], &entry))
             return true;
     }
     return false;
@@ -134,64 +55,16 @@ bool diskimage_try_extlinux(struct disk_search *d, const struct volume *v)
     return try_configs(d, v, "extlinux", paths, extlinux_parse);
 }
 
-/* The newest entry of a directory, while its files are listed. */
-struct newest {
-    const struct volume *volume;
-    const char *directory;
+/* The newest kernel of a directory, while its files are listed. */
+struct newest_kernel {
     const char *prefix; /* of kernel files */
-    unsigned entries;   /* that were read */
     char name[LOADER_PATH_MAX];
     char version[LOADER_PATH_MAX];
-    struct loader_entry entry;
 };
-
-static void consider_bls(void *context, const char *name)
-{
-    struct newest *n = context;
-    char path[LOADER_PATH_MAX], version[LOADER_PATH_MAX];
-    struct loader_entry entry;
-    struct bytes text = {0};
-    size_t len = strlen(name);
-
-    if (len <= 5 || strcmp(name + len - 5, ".conf") != 0 || n->entries++ >= ENTRIES_MAX)
-        return;
-    snprintf(path, sizeof(path), "%s/%.255s", n->directory, name);
-    if (ext_fs_read(n->volume->fs, path, ENTRY_MAX, &text) == 0 && text.len > 0 &&
-        bls_parse((const char *)text.data, text.len, &entry, version)) {
-        if (version[0] == 0)
-            copy_text(version, sizeof(version), name);
-        if (n->name[0] == 0 || version_compare(version, n->version) > 0) {
-            copy_text(n->name, sizeof(n->name), path);
-            copy_text(n->version, sizeof(n->version), version);
-            n->entry = entry;
-        }
-    }
-    bytes_free(&text);
-}
-
-bool diskimage_try_entries(struct disk_search *d, const struct volume *v)
-{
-    static const char *const directories[] = {"/boot/loader/entries", "/loader/entries"};
-
-    for (size_t i = 0; i < 2; i++) {
-        struct newest n = {.volume = v, .directory = directories[i]};
-
-        ext_fs_list(v->fs, n.directory, consider_bls, &n);
-        /* Paths there are relative to the file system, whatever they begin with. */
-        if (n.name[0]) {
-            for (unsigned k = 0; k < n.entry.initrd_count; k++)
-                absolute_path(n.entry.initrds[k], "/");
-            absolute_path(n.entry.kernel, "/");
-            if (take_entry(d, v, "boot loader entry", n.name, &n.entry))
-                return true;
-        }
-    }
-    return false;
-}
 
 static void consider_kernel(void *context, const char *name)
 {
-    struct newest *n = context;
+    struct newest_kernel *n = context;
     size_t prefix = strlen(n->prefix);
 
     if (strncmp(name, n->prefix, prefix) != 0 || name[prefix] == 0)
@@ -220,7 +93,7 @@ static void find_initrd(const struct volume *v, const char *directory, const cha
                      version, percent + 2);
         else
             snprintf(path, sizeof(path), "%s/%s", directory, form);
-        if (ext_fs_exists(v->fs, path) &&
+        if (volume_exists(v, path) &&
             loader_add_initrd(entry, (struct text_span){path, strlen(path)}))
             return;
     }
@@ -233,15 +106,16 @@ bool diskimage_try_newest(struct disk_search *d, const struct volume *v)
     static const char *const plain[] = {"vmlinuz", "vmlinux", "bzImage"};
 
     for (size_t i = 0; i < 6; i++) {
-        struct newest n = {.volume = v, .directory = directories[i / 3], .prefix = prefixes[i % 3]};
+        const char *const directory = directories[i / 3];
+        struct newest_kernel n = {.prefix = prefixes[i % 3]};
         struct loader_entry entry = {0};
 
-        ext_fs_list(v->fs, n.directory[0] ? n.directory : "/", consider_kernel, &n);
+        volume_list(v, directory[0] ? directory : "/", consider_kernel, &n);
         if (n.name[0] == 0)
             continue;
-        snprintf(entry.kernel, sizeof(entry.kernel), "%s/%.255s", n.directory, n.name);
-        find_initrd(v, n.directory, n.version, &entry);
-        if (take_entry(d, v, "newest kernel", "", &entry))
+        snprintf(entry.kernel, sizeof(entry.kernel), "%s/%.255s", directory, n.name);
+        find_initrd(v, directory, n.version, &entry);
+        if (diskimage_take(d, v, "newest kernel", "", &entry))
             return true;
     }
     for (size_t i = 0; i < 6; i++) {
@@ -249,7 +123,7 @@ bool diskimage_try_newest(struct disk_search *d, const struct volume *v)
 
         snprintf(entry.kernel, sizeof(entry.kernel), "%s/%s", directories[i / 3], plain[i % 3]);
         find_initrd(v, directories[i / 3], NULL, &entry);
-        if (take_entry(d, v, "newest kernel", "", &entry))
+        if (diskimage_take(d, v, "newest kernel", "", &entry))
             return true;
     }
     return false;

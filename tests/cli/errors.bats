@@ -21,7 +21,7 @@ load helper
     unset DITTO_SERVER # images are looked into before a host is started
     truncate -s 1M blank.img
     ditto 1 run --record blank.img
-    one_error 'blank.img has neither a partition table nor an ext2'
+    one_error 'blank.img has neither a partition table nor a file system'
     truncate -s 4M empty.img
     PATH=$PATH:/sbin:/usr/sbin mke2fs -q -F -t ext4 empty.img
     ditto 1 run --record empty.img
@@ -29,7 +29,15 @@ load helper
     printf 'XFSB' >xfs.img
     truncate -s 1M xfs.img
     ditto 1 run --record xfs.img
-    one_error 'only ext2, ext3 and ext4 are looked into, and it is XFS'
+    one_error 'no Linux kernel found in xfs.img: it has no file system that can be read (XFS)'
+    # Without the tool that reads others.
+    mkdir few
+    status=0
+    PATH=$PWD/few "$DITTO" run --record xfs.img 2>said || status=$?
+    [ $status = 1 ]
+    stderr=$(<said)
+    rm said
+    one_error "no Linux kernel found in xfs.img (XFS): grub-fstest is not installed; run 'apt-get install grub-common'"
     # No host is started for that.
     for image in blank empty xfs; do
         ditto 1 --host emulated run --record $image.img

@@ -402,7 +402,7 @@ static void names_other_kinds(void **state)
         unlink(image);
         set_size(1);
         write_image(kinds[i].at, kinds[i].bytes, strlen(kinds[i].bytes));
-        snprintf(text, sizeof(text), "and it is %s;", kinds[i].kind);
+        snprintf(text, sizeof(text), "(%s)", kinds[i].kind);
         assert_refused(image, text);
         unlink(image);
         set_size(1);
@@ -425,10 +425,10 @@ static void refuses_with_advice(void **state)
     set_size(0);
     assert_refused(image, "empty");
     set_size(1);
-    assert_refused(image, "neither a partition table nor an ext2, ext3 or ext4 file system");
+    assert_refused(image, "neither a partition table nor a file system that is known");
     put_mbr_entry(record, 0, 0x83, 64, 100);
     write_image(0, record, sizeof(record));
-    assert_refused(image, "only ext2, ext3 and ext4 are looked into");
+    assert_refused(image, "it has no file system that can be read");
     assert_refused(image, "(vda1 unknown)");
     unlink(image);
     put("/boot/config", "no kernel");
@@ -656,7 +656,7 @@ static void partitions_of_one_kind(void **state)
     write_image(512, header, sizeof header);
     write_image(1024, entries, sizeof entries);
     alarm(20);
-    assert_refused(image, "of 1 ext file system;");
+    assert_refused(image, "of 1 file system;");
     alarm(0);
 }
 
