@@ -181,13 +181,22 @@ static int run_from(const struct run_options *o, struct live *l, struct console 
     return rc;
 }
 
-/* False: it is for this process to run the machine, here. */
-static bool redirected(const struct invocation *inv, struct run_options *o, uint64_t memory,
-                       const json_t *from, int *status, struct err *e)
+static int hand_in(void *sources, struct err *e)
+{
+    return run_sources_hand_in(sources, e);
+}
+
+/* False: it is for this process to run the machine, here. Sources: of one that is booted, or NULL.
+ */
+static bool redirected(const struct invocation *inv, struct run_options *o,
+                       struct run_sources *sources, uint64_t memory, const json_t *from,
+                       int *status, struct err *e)
 {
     struct host_needs needs = {
         .guest_memory = memory,
         .frame_rf = from ? frame_rf_named(meta_frame_rf(from)) : FRAME_RF_UNKNOWN,
+        .hand_in = sources ? hand_in : NULL,
+        .handed = sources,
     };
 
     if (guest_memory_check_host(memory, e) < 0) {
@@ -244,7 +253,7 @@ static int run_live(const struct invocation *inv, struct run_options *o, struct 
         live_close(&l);
         return -1;
     }
-    if (!redirected(inv, o, meta_memory(l.meta), l.meta, &rc, e)) {
+    if (!redirected(inv, o, NULL, meta_memory(l.meta), l.meta, &rc, e)) {
         const struct stopper stopper = {stop_arriving, &l};
         stop_signals_call(&stopper);
         rc = live_play(&l, e);
@@ -263,17 +272,19 @@ static int run_live(const struct invocation *inv, struct run_options *o, struct 
 static int run(const struct invocation *inv, int argc, char **argv, struct err *e)
 {
     struct run_options o;
-    struct run_sources s;
+    struct run_sources s = {0};
     int status;
 
     if (run_options_parse(&o, argc, argv, e) < 0)
         return -1;
     if (o.from.path[0])
         return run_live(inv, &o, e);
-    if (run_sources_check(&o, e) < 0)
+    if (run_sources_check(&s, &o, e) < 0)
         return -1;
-    if (redirected(inv, &o, o.memory, NULL, &status, e))
+    if (redirected(inv, &o, &s, o.memory, NULL, &status, e)) {
+        run_sources_free(&s);
         return status;
+    }
     if (run_sources_load(&s, &o, e) < 0)
         return -1;
     struct console *console = console_open(STDIN_FILENO, STDOUT_FILENO, e);
@@ -290,8 +301,8 @@ const struct command command_run = {
     .about =
         "Runs a virtual machine from a disk image, or from a kernel. The kernel, its initrd "
         "and\n"
-        "command line are found inside the image (GRUB, extlinux or boot loader entries, else the\n"
-        "newest /boot/vmlinuz-*). The image is never changed: what the guest writes is kept in "
+        "command line are found inside the image (GRUB, extlinux, boot loader entries or a unified\n"
+        "kernel image, else the newest /boot/vmlinuz-*). The image is never changed: what the guest writes is kept in "
         "memory\n"
         "and gone at the end. On a terminal, Ctrl-A x leaves.\n"
         "\n"

@@ -12,6 +12,9 @@
 #include "boot/diskimage/diskimage.h"
 #include "host/emulated.h"
 
+/* Where what was found outside of the emulated host is. */
+#define HANDED_VARIABLE "DITTO_BOOT"
+
 #define KERNEL_MAX (256ull << 20)
 #define INITRD_MAX (1ull << 30)
 
@@ -38,12 +41,12 @@ static int check_readable(const char *path, struct err *e)
 
 /* The boot loader's arguments, then the machine's, then the user's: the last one wins. */
 static int join_command_line(struct run_sources *s, const char *loader, const char *root,
-                             const struct run_options *o, struct err *e)
+                             const char *root_flags, const struct run_options *o, struct err *e)
 {
-    if (asprintf(&s->command_line, "%s%s%s%s%s%s%s%s", loader, *loader ? " " : "",
+    if (asprintf(&s->command_line, "%s%s%s%s%s%s%s%s%s%s", loader, *loader ? " " : "",
                  machine_arguments, o->cpus == 1 ? " nolapic" : " no_timer_check",
-                 *root ? " root=/dev/" : "", root, o->append ? " " : "",
-                 o->append ? o->append : "") < 0) {
+                 *root ? " root=/dev/" : "", root, *root_flags ? " rootflags=" : "", root_flags,
+                 o->append ? " " : "", o->append ? o->append : "") < 0) {
         s->command_line = NULL;
         return err_set(e, STATUS_ERROR, "out of memory");
     }
@@ -58,7 +61,7 @@ static int load_files(struct run_sources *s, const struct run_options *o, struct
         return -1;
     snprintf(s->description, sizeof s->description, "kernel %.*s", text_fitting(o->kernel, 400),
              o->kernel);
-    return join_command_line(s, "", "", o, e);
+    return join_command_line(s, "", "", "", o, e);
 }
 
 static bool has_root_argument(const char *command_line)
@@ -66,45 +69,52 @@ static bool has_root_argument(const char *command_line)
     return !strncmp(command_line, "root=", 5) || strstr(command_line, " root=");
 }
 
+/* What the image boots: found by the check, or outside of this host, or now. */
+static int find_boot(struct run_sources *s, const struct run_options *o, struct err *e)
+{
+    const char *const handed = getenv(EMULATED_INSIDE_VARIABLE) ? getenv(HANDED_VARIABLE) : NULL;
+
+    if (s->boot.kernel)
+        return 0;
+    return handed ? diskimage_take_handed(handed, &s->boot, e)
+                  : diskimage_find_boot(s->disks.disk[0], o->disks[0].path, &s->boot, e);
+}
+
 static int load_from_disk(struct run_sources *s, const struct run_options *o, struct err *e)
 {
-    struct disk_boot boot;
+    struct disk_boot *const boot = &s->boot;
 
-    if (diskimage_find_boot(s->disks.disk[0], o->disks[0].path, &boot, e) < 0)
+    if (find_boot(s, o, e) < 0)
         return -1;
-    s->kernel = boot.kernel;
-    s->kernel_len = boot.kernel_len;
-    s->initrd = boot.initrd;
-    s->initrd_len = boot.initrd_len;
-    boot.kernel = boot.initrd = NULL;
+    s->kernel = boot->kernel;
+    s->kernel_len = boot->kernel_len;
+    s->initrd = boot->initrd;
+    s->initrd_len = boot->initrd_len;
+    boot->kernel = boot->initrd = NULL;
     snprintf(s->description, sizeof s->description, "%.*s: %s, %.*s",
-             text_fitting(o->disks[0].path, 200), o->disks[0].path, boot.loader,
-             text_fitting(boot.kernel_path, 200), boot.kernel_path);
-    int rc = join_command_line(s, boot.command_line,
-                               has_root_argument(boot.command_line) ? "" : boot.root_device, o, e);
-    disk_boot_free(&boot);
-    return rc;
+             text_fitting(o->disks[0].path, 200), o->disks[0].path, boot->loader,
+             text_fitting(boot->kernel_path, 200), boot->kernel_path);
+    const bool has_root = has_root_argument(boot->command_line);
+    return join_command_line(s, boot->command_line, has_root ? "" : boot->root_device,
+                             has_root ? "" : boot->root_flags, o, e);
 }
 
 /* All images can be opened, and the first one boots: outside the emulated host, so that nobody
  * waits for it to start only to hear this, and because locks do not reach inside. */
-static int check_images(const struct run_options *o, struct err *e)
+static int check_images(struct run_sources *s, const struct run_options *o, struct err *e)
 {
     struct disk_set set;
-    struct disk_boot boot;
     int rc = 0;
 
     if (disk_set_open(&set, o->disks, o->disk_count - o->wants_seed, o->write_through, e) < 0)
         return -1;
     if (!o->kernel)
-        rc = diskimage_find_boot(set.disk[0], o->disks[0].path, &boot, e);
-    if (!o->kernel && rc == 0)
-        disk_boot_free(&boot);
+        rc = diskimage_find_boot(set.disk[0], o->disks[0].path, &s->boot, e);
     disk_set_close(&set);
     return rc;
 }
 
-int run_sources_check(const struct run_options *o, struct err *e)
+int run_sources_check(struct run_sources *s, const struct run_options *o, struct err *e)
 {
     const unsigned images = o->disk_count - o->wants_seed;
     for (unsigned i = 0; i < images; i++)
@@ -120,7 +130,17 @@ int run_sources_check(const struct run_options *o, struct err *e)
     if (o->record && !o->force && access(o->recording, F_OK) == 0)
         return err_set(e, STATUS_ERROR, "%s exists; give --force, or another name with -o",
                        o->recording);
-    return getenv(EMULATED_INSIDE_VARIABLE) ? 0 : check_images(o, e);
+    return getenv(EMULATED_INSIDE_VARIABLE) ? 0 : check_images(s, o, e);
+}
+
+int run_sources_hand_in(struct run_sources *s, struct err *e)
+{
+    if (!s->boot.asked) /* it is quickly found again */
+        return 0;
+    if (diskimage_hand(&s->boot, s->handed, e) < 0)
+        return -1;
+    disk_boot_free(&s->boot);
+    return setenv(HANDED_VARIABLE, s->handed, 1);
 }
 
 /* The seed's image, which is the last disk: made where the machine runs, and gone from there at
@@ -156,7 +176,6 @@ void run_sources_drop_seed(const struct run_options *o)
 
 int run_sources_load(struct run_sources *s, const struct run_options *o, struct err *e)
 {
-    *s = (struct run_sources){0};
     int rc = o->wants_seed ? open_with_seed(s, o, e)
                            : disk_set_open(&s->disks, o->disks, o->disk_count, o->write_through, e);
     if (rc == 0)
@@ -178,6 +197,9 @@ void run_sources_drop_boot_files(struct run_sources *s)
 void run_sources_free(struct run_sources *s)
 {
     run_sources_drop_boot_files(s);
+    disk_boot_free(&s->boot);
+    if (s->handed[0])
+        unlink(s->handed);
     free(s->command_line);
     disk_set_close(&s->disks);
     *s = (struct run_sources){0};

@@ -1,6 +1,8 @@
 #ifndef CLI_RUN_SOURCES_H
 #define CLI_RUN_SOURCES_H
 
+#include "boot/diskimage/diskimage.h"
+#include "boot/diskimage/diskimage_handed.h"
 #include "cli/run_options.h"
 #include "devices/disk/disk_set.h"
 
@@ -12,10 +14,15 @@ struct run_sources {
     char *command_line;
     char description[512];
     struct disk_set disks;
+    struct disk_boot boot; /* found inside the image, as long as it is not one of these */
+    char handed[DISKIMAGE_HANDED_MAX]; /* the file that it was put into; "" */
 };
 
-/* Refuse early what cannot work: missing files, an output that exists. Changes nothing. */
-int run_sources_check(const struct run_options *o, struct err *e);
+/* Refuse early what cannot work: missing files, an output that exists. Changes nothing. *s begins
+ * as zeroes, and keeps what was found on the way. */
+int run_sources_check(struct run_sources *s, const struct run_options *o, struct err *e);
+/* For the command inside an emulated host: what was found. */
+int run_sources_hand_in(struct run_sources *s, struct err *e);
 int run_sources_load(struct run_sources *s, const struct run_options *o, struct err *e);
 /* Nothing is recorded after all: the seed's image, which would lie beside it, goes. */
 void run_sources_drop_seed(const struct run_options *o);

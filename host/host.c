@@ -207,7 +207,8 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
     }
     if (needs->added_to && take_lock(needs->added_to) == 0)
         setenv(RECORDING_TAKEN_VARIABLE, "1", 1);
-    if ((needs->recording && hold_lock(needs->recording, e) < 0) ||
+    if ((needs->hand_in && needs->hand_in(needs->handed, e) < 0) ||
+        (needs->recording && hold_lock(needs->recording, e) < 0) ||
         open_nets(needs, &options, e) < 0) {
         close_nets(&options);
         gdb_listener_close(&listener);

@@ -36,6 +36,10 @@ struct host_needs {
     const char *gdb;             /* where gdb is waited for (host/gdb_listen.h); NULL: nowhere */
     const struct net_spec *nets; /* what NICs are connected to, of a machine that has some */
     unsigned net_count;
+    /* Called before the command is run in the emulated host: to make what it is to find there.
+     * NULL: nothing. */
+    int (*hand_in)(void *handed, struct err *e);
+    void *handed;
 };
 
 /*
