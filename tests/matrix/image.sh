@@ -21,7 +21,7 @@ declare -A more=(
         gdb binutils xz-utils make linux-headers-amd64'
     [trixie]=''
     [sid]=''
-    [layouts]='lvm2 btrfs-progs xfsprogs dosfstools'
+    [layouts]='lvm2 btrfs-progs xfsprogs dosfstools systemd-boot-efi'
     [world]='nginx-light openssh-server postgresql fio'
     [cloud]='cloud-init openssh-server systemd-resolved netplan.io sudo'
 )
@@ -141,7 +141,7 @@ exec 8>"$out/$release.lock"
 flock 8 # several may want it
 if [ ! -f "$out/$image.img" ] || [ "$(cat "$out/$release.packages")" != "${packages[*]}" ]; then
     [ "$(id -u)" = 0 ] || fail 'debootstrap needs root'
-    for tool in debootstrap mke2fs sfdisk mkfs.fat mcopy mkfs.xfs mkfs.btrfs lvcreate; do
+    for tool in debootstrap mke2fs sfdisk mkfs.fat mcopy mkfs.xfs mkfs.btrfs lvcreate objcopy; do
         command -v $tool >/dev/null || fail "$tool is not installed; run guest-tools/install-deps.sh debian"
     done
     work=$(mktemp -d "$out/$release.XXXXXX")
