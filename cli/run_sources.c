@@ -136,7 +136,7 @@ int run_sources_check(struct run_sources *s, const struct run_options *o, struct
 int run_sources_hand_in(struct run_sources *s, struct err *e)
 {
     if (!s->boot.asked) /* it is quickly found again */
-        return 0;
+        return unsetenv(HANDED_VARIABLE);
     if (diskimage_hand(&s->boot, s->handed, e) < 0)
         return -1;
     disk_boot_free(&s->boot);
