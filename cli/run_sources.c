@@ -135,12 +135,15 @@ int run_sources_check(struct run_sources *s, const struct run_options *o, struct
 
 int run_sources_hand_in(struct run_sources *s, struct err *e)
 {
-    if (!s->boot.asked) /* it is quickly found again */
-        return unsetenv(HANDED_VARIABLE);
-    if (diskimage_hand(&s->boot, s->handed, e) < 0)
-        return -1;
+    int rc = 0;
+
+    unsetenv(HANDED_VARIABLE);
+    if (s->boot.asked) /* others are quickly found again */
+        rc = diskimage_hand(&s->boot, s->handed, e);
+    if (s->handed[0] && setenv(HANDED_VARIABLE, s->handed, 1) < 0)
+        rc = err_set(e, STATUS_ERROR, "out of memory");
     disk_boot_free(&s->boot);
-    return setenv(HANDED_VARIABLE, s->handed, 1);
+    return rc;
 }
 
 /* The seed's image, which is the last disk: made where the machine runs, and gone from there at

@@ -15,9 +15,9 @@
  *
  * The kernel lets it make only the system calls that reading takes (seccomp). What it opens and
  * what it reads of the disk is asked of a process of ours, its keeper. From its first read of the
- * disk on it can open nothing any more, nor execute anything. So what an image might make of it
- * reaches nothing of the host. It is nobody where dittovm is root's, is bounded in memory and time,
- * and ends with us.
+ * disk on it can open nothing any more, nor execute anything: what an image might make of it learns
+ * of the host which files there are, and changes nothing. It is nobody where dittovm is root's, is
+ * bounded in memory and time, and ends with us.
  *
  * Needs Linux 5.9, for SECCOMP_IOCTL_NOTIF_ADDFD.
  */
