@@ -4,7 +4,8 @@
 #   nginx     10,000 requests (REQUESTS) by ab
 #   ssh       a session with keys, a file there and back
 #   postgres  pgbench from outside
-#   cloud     an image with cloud-init, of its own kernel: a login by a key that it was given
+#   cloud     an image with cloud-init, of its own kernel, on a disk that is larger than it: a login by a key that it
+#             was given, and a root that has grown
 # Each TIMES times (default 1). The image is that of the matrix of guests, world. Exit status 1 when one fails.
 set -u
 tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -60,11 +61,12 @@ use_cloud() {
     user=debian
     for ((tries = 0; tries < 300; tries++)); do
         kill -0 $machine 2>/dev/null || return 1
-        shell 'cloud-init status --wait; hostname; cat /etc/motd' >used 2>&1 && break
+        shell 'cloud-init status --wait; hostname; cat /etc/motd; df --output=size -B1G / | tail -n 1' >used 2>&1 && break
         sleep 2
     done
     shell 'sudo systemctl poweroff'
-    grep -q 'status: done' used && grep -q '^seeded$' used && grep -q '^made by cloud-init$' used
+    grep -q 'status: done' used && grep -q '^seeded$' used && grep -q '^made by cloud-init$' used &&
+        [ "$(tail -n 1 used)" -ge 3 ] # the root has grown with its disk
 }
 
 # once NAME: records it while it is used, and verifies.
@@ -74,7 +76,8 @@ once() {
         --append "root=/dev/vda rw init=/matrix/init net.ifnames=0 matrix.run=world,$1,$web_port" --disk "$MATRIX/world.img")
     user=root
     # Its units run into their limits otherwise.
-    [ "$1" != cloud ] || boot=(--slow 5 --cloud-init user-data --ssh-key key.pub "$MATRIX/cloud.img")
+    [ "$1" != cloud ] || boot=(--slow 5 --cloud-init user-data --ssh-key key.pub
+        --disk "$MATRIX/cloud.img,size=3G")
     case $1 in nginx) inner=80 ;; postgres) inner=5432 ;; esac
     port=$(free_port)
     rm -f console used
