@@ -3,8 +3,21 @@
 
 #include "base/text.h"
 #include "cli/playing.h"
-#include "cli/snapshot_following.h"
+#include "cli/following.h"
+#include "recording/meta.h"
 #include "replay/divergence.h"
+
+struct snapshot_options {
+    struct snapshot_place place;
+    uint64_t at;    /* 0: the last sync point */
+    uint64_t every; /* sync points; 0: one snapshot only */
+    uint64_t last;  /* sync point of the recording */
+    const char *name;
+    struct disk_wish disks[MAX_DISKS];
+    unsigned disk_count;
+    const struct clock_ops *clock;
+    bool quiet;
+};
 
 static int take_name(void *into, const char *value, struct err *e)
 {
@@ -16,6 +29,13 @@ static int take_name(void *into, const char *value, struct err *e)
                          SNAPSHOT_NAME_MAX, value);
 }
 
+static int take_disk(void *into, const char *value, struct err *e)
+{
+    struct snapshot_options *o = into;
+
+    return following_name_disk(o->disks, &o->disk_count, value, e);
+}
+
 static const struct option_entry options[] = {
     NUMBER_OPTION(OPTION_NUMBER, "at", "POINT", struct snapshot_options, at, 1, UINT64_MAX - 1,
                   "the number of a sync point, from 1 on",
@@ -24,11 +44,10 @@ static const struct option_entry options[] = {
                   "a number of sync points",
                   "at every N sync points, from --at (default: N) to the end"),
     CALL_OPTION(0, "name", "NAME", take_name, "what it is called (default: 1, 2, ...)"),
-    TEXT_OPTION("disk", "IMG", struct snapshot_options, disk,
-                "the disk image that was recorded with, where it is now. With it, devices and disk "
-                "are kept "
-                "too, "
-                "and dittovm run --from begins there; without, it replays to there"),
+    CALL_OPTION(0, "disk", "IMG", take_disk,
+                "the disk image that was recorded with, where it is now; of several disks all, in "
+                "their order. With it, devices and disks are kept too, and dittovm run --from "
+                "begins there; without, it replays to there"),
     CLOCK_OPTION(struct snapshot_options,
                  "how forced points are found: auto (default), pmu, landmark or step"),
     FLAG_OPTION('q', "quiet", struct snapshot_options, quiet, "say nothing"),
@@ -51,6 +70,16 @@ static int parse(struct snapshot_options *o, int argc, char **argv, struct err *
     return snapshot_place_parse(argv[first], &o->place, e);
 }
 
+static unsigned recorded_cpus(const struct recording *r)
+{
+    struct err unknown; /* it is refused where it is played */
+    json_t *description = meta_load(r, &unknown);
+    const unsigned cpus = description ? meta_cpus(description) : 0;
+
+    json_decref(description);
+    return cpus;
+}
+
 /* Choose the place, and refuse what cannot be before a long replay. */
 static int choose(struct snapshot_options *o, const struct recording *r, struct err *e)
 {
@@ -60,6 +89,11 @@ static int choose(struct snapshot_options *o, const struct recording *r, struct 
 
     if (o->place.name[0])
         return err_set(e, STATUS_USAGE, "snapshot: give a recording, without @%s", o->place.name);
+    if (o->disk_count && recorded_cpus(r) > 1)
+        return err_set(e, STATUS_ERROR,
+                       "snapshot --disk is for going live, which a machine with several CPUs, as "
+                       "in %s, cannot; leave it out",
+                       o->place.path);
     if (!recording_complete(r))
         return err_set(e, STATUS_ERROR, "%s cannot be added to: %s", recording_path(r),
                        recording_in_progress(r) ? "it is still being recorded"
@@ -93,10 +127,9 @@ static void say(const struct snapshot_entry *made, const struct snapshot_options
 }
 
 /* 0: the replay stands there; a status otherwise, or -1. */
-static int go_there(struct following *f, struct player *p, uint64_t at,
-                    const struct snapshot_options *o, struct err *e)
+static int go_there(struct following *f, struct player *p, uint64_t at, struct err *e)
 {
-    if (following_play(f, p, at, o, e) < 0)
+    if (following_play(f, p, at, e) < 0)
         return -1;
     if (p->status == PLAYER_DIVERGED) {
         divergence_report(p, stderr);
@@ -113,15 +146,22 @@ static int go_there(struct following *f, struct player *p, uint64_t at,
 static int take_all(struct snapshot_adder *a, struct player *p, const struct snapshot_options *o,
                     struct err *e)
 {
+    const struct following_request request = {
+        .recording = o->place.path,
+        .disks = o->disks,
+        .disk_count = o->disk_count,
+        .required = o->disk_count > 0, /* who names images wants them */
+        .quiet = o->quiet,
+    };
     struct following f = {0};
     struct snapshot_entry made = {0};
-    int rc = following_begin(&f, p, o, e);
+    int rc = following_begin(&f, p, &request, o->at, e);
 
     for (uint64_t at = o->at; rc == 0 && at <= o->last; at += o->every) {
-        rc = go_there(&f, p, at, o, e);
+        rc = go_there(&f, p, at, e);
         const bool is_made = p->ordinal == made.ordinal; /* for one before it */
         if (rc == 0 && !is_made)
-            rc = following_take(&f, p, a, o, &made, e);
+            rc = following_take(&f, p, a, o->name, &made, e);
         if (rc == 0 && !is_made)
             say(&made, o);
         if (!o->every || o->last - at < o->every)

@@ -51,6 +51,11 @@ sum_of() {
         --disk moved/c,1.img --disk moved/d.img
     tr -d '\r' <<<"$output" | grep -q 'ditto: disks ended with status 0'
     ditto 0 verify live.ditto
+    ditto 1 snapshot --at 20000 --name early --disk "$IMAGE" --disk moved/b.img disks.ditto
+    one_error 'has 4 disks: say where all are'
+    ditto 0 snapshot --at 20000 --name early --disk "$IMAGE" --disk moved/b.img --disk moved/c,1.img \
+        --disk moved/d.img disks.ditto
+    snapshots_of disks.ditto | grep -qx early
     ditto 0 run --quiet --check-disk --from disks.ditto@20000 -o whole.ditto --disk "$IMAGE" --disk moved/b.img \
         --disk moved/c,1.img --disk moved/d.img
     tr -d '\r' <<<"$output" | grep -q "after vdd: .* sum $(sum_of <moved/d.img)"
@@ -118,6 +123,8 @@ sum_of() {
     one_error 'cannot make an image larger'
     ditto 2 run --disk zero.img,format=tar "$IMAGE"
     one_error "a disk's format is raw, qcow2"
+    ditto 2 snapshot --disk a --disk b --disk c --disk d --disk e --disk f --disk g --disk h --disk i x.ditto
+    one_error 'at most 8 disks'
     ditto 2 run "$IMAGE" zero.img
     one_error "one disk image, and more with --disk; 'zero.img' is too much"
 }
