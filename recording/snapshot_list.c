@@ -154,6 +154,24 @@ static const struct snapshot_entry *last_before(const struct snapshot_list *list
     return best;
 }
 
+int snapshot_list_find_point(const struct snapshot_list *list, const struct recording *r,
+                             const char *name, uint64_t last, uint64_t *point, struct err *e)
+{
+    struct err missing;
+    const struct snapshot_entry *entry = snapshot_list_find(list, r, name, &missing);
+
+    if (entry) {
+        *point = entry->ordinal;
+    } else if (parse_number(name, UINT64_MAX - 1, point) < 0) {
+        *e = missing;
+        return -1;
+    }
+    if (*point > last)
+        return err_set(e, STATUS_ERROR, "%s has %llu sync points; there is no %llu",
+                       recording_path(r), (unsigned long long)last, (unsigned long long)*point);
+    return 0;
+}
+
 const struct snapshot_entry *snapshot_list_before(const struct snapshot_list *list,
                                                   uint64_t ordinal)
 {

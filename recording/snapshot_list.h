@@ -38,6 +38,10 @@ void snapshot_entry_init(struct snapshot_entry *entry, const struct snapshot *s)
 const struct snapshot_entry *snapshot_list_find(const struct snapshot_list *list,
                                                 const struct recording *r, const char *name,
                                                 struct err *e);
+/* The sync point that a place's name means, in a recording of `last` of them: a snapshot's name
+ * comes first; a number that is none is a sync point's. */
+int snapshot_list_find_point(const struct snapshot_list *list, const struct recording *r,
+                             const char *name, uint64_t last, uint64_t *point, struct err *e);
 /* The last one at or before a sync point, or NULL; of all, or of those one can go live from. */
 const struct snapshot_entry *snapshot_list_before(const struct snapshot_list *list,
                                                   uint64_t ordinal);

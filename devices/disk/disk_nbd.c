@@ -16,6 +16,7 @@
 
 #include "base/program.h"
 #include "devices/disk/disk_format.h"
+#include "devices/disk/qemu_img.h"
 
 /* The library is loaded by who needs it: with its own (GnuTLS, libxml2) it is larger than we are.
  */
@@ -116,32 +117,20 @@ static int load_library(const char *format, struct err *e)
     return 0;
 }
 
-/* What qemu-nbd has said, its first line and without its name. */
-static void read_said(int said, char *text, size_t size)
-{
-    static const char name[] = "qemu-nbd: ";
-    const ssize_t n = pread(said, text, size - 1, 0);
-
-    text[n > 0 ? n : 0] = '\0';
-    text[strcspn(text, "\n")] = '\0';
-    if (!strncmp(text, name, sizeof name - 1))
-        memmove(text, text + sizeof name - 1, strlen(text + sizeof name - 1) + 1);
-}
-
 /* Start qemu-nbd on the image and connect to it. Its messages go to where they can be told from. */
 static int connect_to(struct nbd_handle *handle, const char *path, const char *format,
                       bool writable, struct err *e)
 {
     static const int signals[] = {SIGINT, SIGQUIT, SIGHUP, SIGTERM};
     char format_option[32], said_text[512];
-    char file[4096 + 2]; /* a name with a colon is a protocol's for QEMU, unless it is a path */
+    char file[QEMU_FILE_BYTES];
     char *args[] = {"qemu-nbd", format_option, writable ? "--discard=unmap" : "--read-only",
                     "--",       file,          NULL};
     sigset_t terminal, old;
     const int said = memfd_create("qemu-nbd", MFD_CLOEXEC);
     const int own = said < 0 ? -1 : fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 
-    snprintf(file, sizeof file, "%s%s", path[0] == '/' ? "" : "./", path);
+    qemu_file_name(path, file);
     snprintf(format_option, sizeof format_option, "--format=%s", format);
     if (own < 0 || dup2(said, STDERR_FILENO) < 0) {
         close(said);
@@ -157,7 +146,7 @@ static int connect_to(struct nbd_handle *handle, const char *path, const char *f
     dup2(own, STDERR_FILENO);
     close(own);
     if (rc < 0)
-        read_said(said, said_text, sizeof said_text);
+        qemu_tool_said(said, "qemu-nbd", said_text, sizeof said_text);
     close(said);
     return rc < 0 ? err_set(e, STATUS_ERROR, "cannot use disk image %s (%s): %s", path, format,
                             said_text[0] ? said_text : "qemu-nbd ended")

@@ -60,28 +60,6 @@ static int refuse_end(const struct live *l, enum end_reason reason, struct err *
                    l->request->from.path, end_reason_text(reason), l->request->from.path);
 }
 
-/* A snapshot's name comes first, as it does for the commands that replay; a number that is none is
- * a sync point's. */
-static int find_place(struct live *l, const struct snapshot_list *list, uint64_t last,
-                      struct err *e)
-{
-    const char *name = l->request->from.name;
-    struct err missing;
-    const struct snapshot_entry *entry = snapshot_list_find(list, l->recording, name, &missing);
-
-    if (entry) {
-        l->point = entry->ordinal;
-    } else if (parse_number(name, UINT64_MAX - 1, &l->point) < 0) {
-        *e = missing;
-        return -1;
-    }
-    if (l->point > last)
-        return err_set(e, STATUS_ERROR, "%s has %llu sync points; there is no %llu",
-                       l->request->from.path, (unsigned long long)last,
-                       (unsigned long long)l->point);
-    return 0;
-}
-
 /* The place, and what to begin at on the way there. */
 static int find_point(struct live *l, struct err *e)
 {
@@ -94,7 +72,8 @@ static int find_point(struct live *l, struct err *e)
         snapshot_list_load(&list, l->recording, e) < 0)
         return -1;
     if (l->request->from.name[0])
-        rc = find_place(l, &list, l->point, e);
+        rc = snapshot_list_find_point(&list, l->recording, l->request->from.name, l->point,
+                                      &l->point, e);
     else if (end && finished((enum end_reason)end->reason_code))
         rc = refuse_end(l, (enum end_reason)end->reason_code, e);
     before = l->request->check_disk ? NULL : snapshot_list_live_before(&list, l->point);
