@@ -199,6 +199,7 @@ static void task_close(struct disk_task *t)
  * remains, once more inside. */
 static int task_open(struct disk_task *t, const struct disk_options *o, struct err *e)
 {
+    struct disk_doubt doubt; /* said where it is done */
     struct disk_set disks;
 
     *t = (struct disk_task){.options = o, .recording = recording_open(o->place.path, e)};
@@ -212,7 +213,8 @@ static int task_open(struct disk_task *t, const struct disk_options *o, struct e
                      "single CPU",
                      o->place.path);
     if (rc == 0 && choose_place(t, e) == 0 && check_output(t, e) == 0 &&
-        recorded_disks_open(t->meta, o->disks, o->disk_count, o->place.path, &disks, e) == 0)
+        recorded_disks_open(t->meta, o->disks, o->disk_count, o->place.path, &disks, &doubt, e) ==
+            0)
         disk_set_close(&disks);
     else
         rc = -1;

@@ -255,6 +255,8 @@ static int run_live(const struct invocation *inv, struct run_options *o, struct 
     }
     if (!redirected(inv, o, NULL, meta_memory(l.meta), l.meta, &rc, e)) {
         const struct stopper stopper = {stop_arriving, &l};
+        if (l.doubt.text[0])
+            text_print(stderr, "dittovm: %s\n", l.doubt.text);
         stop_signals_call(&stopper);
         rc = live_play(&l, e);
         stop_signals_call(NULL);

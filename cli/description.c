@@ -25,13 +25,14 @@ static json_t *absolute_path(const char *path)
 }
 
 /* NULL: its name is not valid UTF-8. */
-static json_t *describe_disk(const char *path, struct disk *disk)
+static json_t *describe_disk(const struct disk_wish *wish, struct disk *disk)
 {
     char digest[RECORDED_DISK_DIGEST];
 
     recorded_disk_digest(disk, digest);
-    return json_pack("{s:o, s:I, s:s}", "path", absolute_path(path), "size", (json_int_t)disk->size,
-                     "digest", digest);
+    return json_pack("{s:o, s:I, s:s, s:o}", "path", absolute_path(wish->path), "size",
+                     (json_int_t)disk->size, "digest", digest, "files",
+                     recorded_disk_files(wish->path, wish->format));
 }
 
 /* One that is like none before is "disk"; others are listed. False: a name is not valid UTF-8. */
@@ -43,7 +44,7 @@ static bool describe_disks(json_t *description, const struct run_options *o,
     json_t *list = plain ? NULL : json_array();
 
     for (unsigned i = 0; i < set->count; i++) {
-        json_t *disk = describe_disk(o->disks[i].path, set->disk[i]);
+        json_t *disk = describe_disk(&o->disks[i], set->disk[i]);
         if (!disk) {
             json_decref(list);
             return false;
@@ -175,8 +176,12 @@ char *description_of_live(const struct run_options *o, const json_t *before, uin
     json_object_del(machine, "executes");
     describe_options(machine, o, m);
     describe_nics(description, o, m);
-    for (unsigned i = 0; i < o->disk_count; i++) /* they are elsewhere now */
-        json_object_set_new((json_t *)(uintptr_t)meta_disk(description, i), "path",
-                            absolute_path(o->disks[i].path));
+    for (unsigned i = 0; i < o->disk_count; i++) { /* they are elsewhere now */
+        json_t *disk = (json_t *)(uintptr_t)meta_disk(description, i);
+        const char *format = json_string_value(json_object_get(disk, "format"));
+        json_object_set_new(disk, "path", absolute_path(o->disks[i].path));
+        json_object_set_new(disk, "files",
+                            recorded_disk_files(o->disks[i].path, format ? format : ""));
+    }
     return text_of(description);
 }

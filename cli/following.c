@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "cli/playing.h"
 #include "recorder/live_state.h"
 #include "replay/live/recorded_machine.h"
@@ -34,7 +35,11 @@ static int prepare(struct following *f, const struct player *p, struct err *e)
 
     if (!description)
         return -1;
-    int rc = recorded_disks_open(description, r->disks, r->disk_count, r->recording, &f->disks, e);
+    struct disk_doubt doubt;
+    int rc = recorded_disks_open(description, r->disks, r->disk_count, r->recording, &f->disks,
+                                 &doubt, e);
+    if (rc == 0 && doubt.text[0])
+        text_print(stderr, "dittovm: %s\n", doubt.text);
     recorded_kernel_code(description, &f->code);
     json_decref(description);
     if (rc < 0)

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "boot/diskimage/diskimage.h"
+#include "devices/disk/disk_files.h"
 #include "host/emulated.h"
 
 /* Where what was found outside of the emulated host is. */
@@ -99,6 +100,21 @@ static int load_from_disk(struct run_sources *s, const struct run_options *o, st
                              has_root ? "" : boot->root_flags, o, e);
 }
 
+/* qcow2 does not know that a backing file was changed behind it. */
+static void warn_of_newer(const struct disk_wish *wish)
+{
+    struct disk_files files;
+
+    disk_files_list(&files, wish->path, wish->format);
+    const struct disk_file *newer = disk_files_find_newer(&files);
+    if (newer)
+        text_print(stderr,
+                   "dittovm: %s was changed after %s, whose backing file it is: the two may not "
+                   "fit any more\n",
+                   newer->path, files.at[newer->overlay].path);
+    disk_files_free(&files);
+}
+
 /* All images can be opened, and the first one boots: outside the emulated host, so that nobody
  * waits for it to start only to hear this, and because locks do not reach inside. */
 static int check_images(struct run_sources *s, const struct run_options *o, struct err *e)
@@ -108,6 +124,8 @@ static int check_images(struct run_sources *s, const struct run_options *o, stru
 
     if (disk_set_open(&set, o->disks, o->disk_count - o->wants_seed, o->write_through, e) < 0)
         return -1;
+    for (unsigned i = 0; i < o->disk_count - o->wants_seed; i++)
+        warn_of_newer(&o->disks[i]);
     if (!o->kernel)
         rc = diskimage_find_boot(set.disk[0], o->disks[0].path, &s->boot, e);
     disk_set_close(&set);

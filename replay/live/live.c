@@ -97,7 +97,8 @@ static int open_disks(struct live *l, struct err *e)
 {
     const struct live_request *r = l->request;
 
-    return recorded_disks_open(l->meta, r->disks, r->disk_count, r->from.path, &l->disks, e);
+    return recorded_disks_open(l->meta, r->disks, r->disk_count, r->from.path, &l->disks, &l->doubt,
+                               e);
 }
 
 int live_open(struct live *l, const struct live_request *request, struct err *e)

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "recording/snapshot_list.h"
+#include "replay/live/recorded_machine.h"
 #include "replay/player.h"
 #include "vmm/machine/machine.h"
 
@@ -30,6 +31,7 @@ struct live {
     uint64_t point;              /* the sync point */
     struct snapshot_entry begin; /* where to begin; one without `live`: at the beginning */
     struct disk_set disks;
+    struct disk_doubt doubt;    /* of the disks */
     struct player *playing;     /* while it is played */
     atomic_bool stopped;        /* by live_interrupt() */
     struct machine_state state; /* once it was played */

@@ -6,6 +6,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/text.h"
+#include "devices/disk/disk_files.h"
 #include "devices/disk/disk_format.h"
 
 #define SAMPLES    256u
@@ -46,6 +48,94 @@ static int check_disk(const json_t *recorded, struct disk *disk, const char *pat
                    path);
 }
 
+json_t *recorded_disk_files(const char *path, const char *format)
+{
+    json_t *list = json_array();
+    struct disk_files files;
+    bool ok = true;
+
+    disk_files_list(&files, path, format);
+    for (size_t i = 0; i < files.count; i++)
+        ok &=
+            json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "path", files.at[i].path,
+                                                  "size", (json_int_t)files.at[i].size, "mtime_ns",
+                                                  (json_int_t)files.at[i].mtime_ns)) == 0;
+    disk_files_free(&files);
+    if (ok)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+static bool is_as_it_was(const json_t *before, const struct disk_file *file)
+{
+    return (uint64_t)json_integer_value(json_object_get(before, "size")) == file->size &&
+           json_integer_value(json_object_get(before, "mtime_ns")) == file->mtime_ns;
+}
+
+/* What is said of the file that was at this path, or NULL. */
+static const json_t *find_file(const json_t *files, const char *path)
+{
+    for (size_t i = 0; i < json_array_size(files); i++) {
+        const json_t *file = json_array_get(files, i);
+        const char *there = json_string_value(json_object_get(file, "path"));
+        if (there && !strcmp(there, path))
+            return file;
+    }
+    return NULL;
+}
+
+/*
+ * The files of one image, number `i` of which is compared. Where it lies where it lay, it is the
+ * same one or has changed, unless it is what --disk names. A backing file somewhere else may be a
+ * copy.
+ */
+static int check_file(const json_t *before, const struct disk_files *now, size_t i, bool named,
+                      struct disk_doubt *doubt, struct err *e)
+{
+    const struct disk_file *file = &now->at[i];
+    const json_t *same = find_file(before, file->path);
+    const json_t *other = i ? json_array_get(before, i) : NULL;
+
+    if (!same && !other)
+        return 0; /* --disk names a copy, or one that has no more such files */
+    if (is_as_it_was(same ? same : other, file))
+        return 0;
+    if (same && i)
+        return err_set(e, STATUS_ERROR,
+                       "%s, of which %s is made, has changed since it was recorded with; give "
+                       "unchanged copies of both with --disk",
+                       file->path, now->at[0].path);
+    if (same && !named)
+        return err_set(e, STATUS_ERROR,
+                       "%s has changed since it was recorded with; give an unchanged copy with "
+                       "--disk",
+                       file->path);
+    if (!doubt->text[0])
+        snprintf(doubt->text, sizeof doubt->text,
+                 "%.*s has another size or time than what was recorded with: what the guest has "
+                 "not read is compared in samples only",
+                 text_fitting(file->path, 800), file->path);
+    return 0;
+}
+
+/* Recordings of before have no list of files, nor have block devices. */
+static int check_files(const json_t *recorded, const struct disk_wish *wish, bool named,
+                       struct disk_doubt *doubt, struct err *e)
+{
+    const json_t *before = json_object_get(recorded, "files");
+    struct disk_files now;
+    int rc = 0;
+
+    if (!before)
+        return 0;
+    disk_files_list(&now, wish->path, wish->format);
+    for (size_t i = 0; rc == 0 && i < now.count; i++)
+        rc = check_file(before, &now, i, named, doubt, e);
+    disk_files_free(&now);
+    return rc;
+}
+
 /* What is said of one of them, as a wish. */
 static void recall_disk(const json_t *recorded, struct disk_wish *wish)
 {
@@ -82,20 +172,26 @@ static int find_disks(const json_t *meta, const struct disk_wish *now, unsigned 
 }
 
 int recorded_disks_open(const json_t *meta, const struct disk_wish *now, unsigned count,
-                        const char *recording, struct disk_set *set, struct err *e)
+                        const char *recording, struct disk_set *set, struct disk_doubt *doubt,
+                        struct err *e)
 {
     const unsigned disks = meta_disks(meta);
     struct disk_wish wishes[MAX_DISKS];
 
     *set = (struct disk_set){0};
+    doubt->text[0] = '\0';
     if (!disks && count)
         return err_set(e, STATUS_ERROR, "the machine in %s has no disk: give no disk image",
                        recording);
     if (count && count != disks)
         return err_set(e, STATUS_ERROR, "the machine in %s has %u disk%s: say where all are",
                        recording, disks, disks == 1 ? "" : "s");
-    if (find_disks(meta, now, count, wishes, e) < 0 ||
-        disk_set_open(set, wishes, disks, false, e) < 0)
+    if (find_disks(meta, now, count, wishes, e) < 0)
+        return -1;
+    for (unsigned i = 0; i < disks; i++)
+        if (check_files(meta_disk(meta, i), &wishes[i], count > 0, doubt, e) < 0)
+            return -1;
+    if (disk_set_open(set, wishes, disks, false, e) < 0)
         return -1;
     for (unsigned i = 0; i < disks; i++) {
         if (check_disk(meta_disk(meta, i), set->disk[i], wishes[i].path, e) < 0) {

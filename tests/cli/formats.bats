@@ -65,6 +65,76 @@ setup() {
     tr -d '\r' <<<"$output" | grep -q 'before vdb: 2048 sectors, '
 }
 
+# said TEXT: one line of stderr is this message; none where TEXT is ''.
+said() {
+    local lines
+    lines=$(grep -v 'running in the emulated KVM host\|this emulated CPU' <<<"$stderr" || true)
+    [ -n "$1" ] || { [ -z "$lines" ] || { echo "$lines" && false; }; return; }
+    [ "$(wc -l <<<"$lines")" = 1 ] && grep -q "^dittovm: .*$1" <<<"$lines" || { echo "not '$1': $lines" && false; }
+}
+
+@test "an image or a backing file that has changed since is told of in a line" {
+    unset DITTO_SERVER # a host that has seen a file does not look at its time again
+    head -c 1000448 /dev/urandom >plain.img
+    qemu-img convert -f raw -O qcow2 plain.img base.qcow2
+    qemu-img create -q -f qcow2 -b base.qcow2 -F qcow2 middle.qcow2
+    qemu-img create -q -f qcow2 -b "$PWD/middle.qcow2" -F qcow2 top.qcow2
+    mkdir copies
+    cp -p base.qcow2 middle.qcow2 copies
+    qemu-img create -q -f qcow2 -b middle.qcow2 -F qcow2 copies/top.qcow2
+    local count=(--memory 32M --kernel "$BUILD/guests/count-user.elf" --append ticks=20)
+    ditto 0 run --quiet -o a.ditto "${count[@]}" --disk plain.img --disk top.qcow2
+    said ''
+    ditto 0 run --quiet --from a.ditto@10
+    said ''
+    # A copy, whose backing files have their times; and then not.
+    ditto 0 run --quiet --from a.ditto@10 --disk plain.img --disk copies/top.qcow2
+    said ''
+    touch copies/base.qcow2
+    ditto 0 run --quiet --from a.ditto@10 -o b.ditto --disk plain.img --disk copies/top.qcow2
+    said 'copies/base.qcow2 has another size or time than what was recorded with'
+    ditto 0 disk --quiet a.ditto --number 2 -o out.raw --disk plain.img --disk copies/top.qcow2
+    said 'copies/base.qcow2 has another size or time'
+    cmp out.raw plain.img
+    ditto 0 run --quiet --from b.ditto@10 # where they are now is as they are now
+    said ''
+
+    # In their own places. What the guest sees of them is the same: nothing else would tell.
+    cp -p base.qcow2 base.before
+    qemu-io -f qcow2 -c 'write -P 7 500000 512' -c 'write -P 8 500000 512' base.qcow2 >/dev/null
+    local options=('' '--disk plain.img --disk top.qcow2') option
+    for option in "${options[@]}"; do
+        # shellcheck disable=SC2086 # words
+        ditto 1 run --quiet --from a.ditto@10 $option
+        said '/base.qcow2, of which /.*/top.qcow2 is made, has changed since it was recorded with; give'
+        # shellcheck disable=SC2086
+        ditto 1 disk a.ditto --number 1 -o x.raw $option
+        said '/base.qcow2, of which /.*/top.qcow2 is made, has changed since'
+    done
+    ditto 0 snapshot --at 10 a.ditto
+    said 'without devices and disk, .*base.qcow2, of which .* is made, has changed since'
+    ditto 1 snapshot --at 12 --disk plain.img --disk top.qcow2 a.ditto
+    said 'base.qcow2, of which .* has changed since'
+    # Booting, nobody knows what it was; but that it is newer than what lies over it.
+    ditto 0 run --quiet "${count[@]}" top.qcow2
+    said '/base.qcow2 was changed after /.*/middle.qcow2, whose backing file it is: the two may not fit'
+    mv base.qcow2 away
+    ditto 1 run --quiet --from a.ditto@10
+    said 'cannot use disk image .*top.qcow2 (qcow2): .*base.qcow2.*No such file'
+    mv base.before base.qcow2 # with its own time
+    ditto 0 run --quiet --from a.ditto@10
+    said ''
+
+    # The image itself: also where it is written through, and so is no more what it was at the beginning.
+    touch plain.img
+    ditto 1 run --quiet --from a.ditto@10
+    said '/plain.img has changed since it was recorded with; give an unchanged copy with --disk'
+    ditto 0 run --quiet --from a.ditto@10 --disk plain.img --disk top.qcow2
+    said '/plain.img has another size or time'
+    ditto 0 info --json a.ditto
+    jq -e '[.disks[1].files[].path | sub(".*/"; "")] == ["top.qcow2", "middle.qcow2", "base.qcow2"]' <<<"$output"
+}
+
 @test "what cannot be is told in a line" {
     unset DITTO_SERVER # images are looked into before a host is started
     qemu-img create -q -f qcow2 base.qcow2 64M
