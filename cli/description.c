@@ -167,6 +167,8 @@ char *description_of_live(const struct run_options *o, const json_t *before, uin
         json_decref(description);
         return NULL;
     }
+    if (m->cpu->state == CPU_HALTED)
+        json_object_set_new(from, "halted", json_true());
     json_object_set_new(description, "live_from", from);
     json_object_set_new(description, "recorder", json_string(RECORDER));
     json_object_set_new(description, "time", json_integer((json_int_t)time(NULL)));

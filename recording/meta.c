@@ -90,6 +90,11 @@ uint64_t meta_epoch_ns(const json_t *meta)
     return ns > 0 ? (uint64_t)ns : 0;
 }
 
+bool meta_begins_halted(const json_t *meta)
+{
+    return json_is_true(json_object_get(json_object_get(meta, "live_from"), "halted"));
+}
+
 /* A recording of one disk, and all before version 24, has no list. */
 unsigned meta_disks(const json_t *meta)
 {

@@ -34,6 +34,8 @@ const char *meta_frame_rf(const json_t *meta);
 unsigned meta_nics(const json_t *meta, uint8_t macs[][MAC_BYTES]);
 /* The time of day at its device time 0, ns since 1970 UTC; 0 when it does not say. */
 uint64_t meta_epoch_ns(const json_t *meta);
+/* Whether it begins where the machine stands in a HLT: one that went live there. */
+bool meta_begins_halted(const json_t *meta);
 /* Its disks, and what is said of one: a "path", "size", "digest", and what is not as ever. */
 unsigned meta_disks(const json_t *meta);
 const json_t *meta_disk(const json_t *meta, unsigned index);

@@ -156,18 +156,34 @@ static int check_arrival(const struct live *l, const struct player *p, const str
     return 0;
 }
 
+/* Before its first sync point a machine that went live itself is as its recorder found it: with its
+ * hook, which is the first event, and perhaps in a HLT. */
+static int take_beginning(const json_t *meta, struct machine_state *state, struct player *p,
+                          struct err *e)
+{
+    const struct event *first;
+
+    state->halted = meta_begins_halted(meta);
+    if (player_next(p, &first, e) < 0)
+        return -1;
+    return first && first->kind == EVENT_HOOK ? player_take(p, e) : 0;
+}
+
 /* The replay's machine as it is now; memory is taken from it. */
-static int take_state(struct machine_state *state, struct player *p, struct shadow *s,
-                      struct err *e)
+static int take_state(const json_t *meta, struct machine_state *state, struct player *p,
+                      struct shadow *s, struct err *e)
 {
     struct player_mark mark;
 
+    if (!p->ordinal && take_beginning(meta, state, p, e) < 0)
+        return -1;
     if (player_mark(p, &mark, e) < 0)
         return -1;
     state->cpu = mark.cpus[0].state;
     state->pending = mark.cpus[0].pending;
     state->hook = mark.hook;
-    state->halted = mark.ordinal && mark.cpus[0].last_sync.kind == EXIT_HLT;
+    if (mark.ordinal)
+        state->halted = mark.cpus[0].last_sync.kind == EXIT_HLT;
     shadow_save(s, &state->devices);
     state->memory = p->vm.memory;
     p->vm.memory = (struct guest_memory){.fd = -1};
@@ -208,7 +224,7 @@ static int play(struct live *l, struct player *p, struct err *e)
         if (rc == 0) {
             l->point = p->ordinal;
             l->arrived = p->cpu->last_sync;
-            rc = take_state(&l->state, p, s, e);
+            rc = take_state(l->meta, &l->state, p, s, e);
         }
         shadow_close(s);
     }

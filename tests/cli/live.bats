@@ -33,6 +33,18 @@ goes_on() {
     goes_on second.ditto@$((RANDOM % 20)) third.ditto 'ticks 40'
 }
 
+@test "a machine that went live goes on from its very beginning: its hook, its HLT" {
+    ditto 0 run --quiet -o first.ditto --memory 32M --kernel "$BUILD/guests/count-user.elf" --append ticks=20
+    goes_on first.ditto@20 second.ditto 'ticks 20'
+    goes_on second.ditto@0 third.ditto 'ticks 20'
+    ditto 0 run --quiet -o halt.ditto --memory 32M --kernel "$BUILD/guests/halt.elf"
+    place=$("$DITTO" dump halt.ditto | awk '$2 == "sync" && $3 == "hlt" { print $1; exit }')
+    ditto 0 run --quiet -o still.ditto --from halt.ditto@"$place"
+    ditto 0 run --json -o last.ditto --from still.ditto@0
+    grep -q '"end": "halted' <<<"$stderr"
+    ditto 0 verify last.ditto
+}
+
 @test "small machines go on from many places" {
     while read -r guest arguments line; do
         ditto 0 run --quiet -o "$guest".ditto --memory 32M --kernel "$BUILD/guests/$guest.elf" \
