@@ -6,12 +6,6 @@ sum_of() {
     md5sum | cut -c-32
 }
 
-# file_on IMAGE NAME: a file of the small image's file system, what its journal holds included.
-file_on() {
-    e2fsck -fp "$1?offset=1048576" >/dev/null 2>&1 || [ $? = 1 ] || return 1
-    debugfs -R "cat $2" "$1?offset=1048576" 2>/dev/null
-}
-
 @test "the root file system at two places and the end, whole; what is not whole leaves nothing" {
     local name place=
     booted

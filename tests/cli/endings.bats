@@ -43,6 +43,53 @@ has_recorded() {
     done
 }
 
+@test "one killed with a network and two disks at work: it replays, goes live, and its disks are there" {
+    local web rounds written kills=1
+    RANDOM=$$
+    [ -z "${LONG:-}" ] || kills=3
+    head -c 1000000 /dev/urandom >b.img
+    head -c 300000 /dev/urandom >blob
+    web=$(free_port)
+    python3 -m http.server --bind 127.0.0.1 "$web" >http.log 2>&1 3>&- &
+    local server=$!
+    for _ in $(seq $kills); do
+        rm -f keys
+        mkfifo keys
+        exec 4<>keys
+        keys=keys record --net user --net none --checkpoint-every 3 --disk b.img "$IMAGE"
+        wait_until 120 grep -aq '/root # ' cut.out
+        printf '%s\n' 'for i in 1 2 3 4 5 6 7 8; do head -c 200000 /dev/urandom >/dev/vdb; echo $i >/n; sync;' \
+            "wget -q -O - http://10.0.2.2:$web/blob | md5sum | sed \"s/^/\$i: /\"; done" >&4
+        wait_until 60 grep -aq '^2: ' cut.out
+        sleep $((RANDOM % 3)).$((RANDOM % 10))
+        kill -KILL $pid
+        wait $pid || true
+        exec 4>&-
+        grep -aq "^2: $(md5sum <blob | cut -c-32)" cut.out
+        ditto 0 info cut.ditto
+        [[ $output == *'the recorder was killed'* && $output == *'NIC 1 '* ]]
+        echo "$(stat -c %s cut.ditto) bytes, snapshots: $(snapshots_of cut.ditto | tr '\n' ' ')"
+        ditto 0 verify cut.ditto
+        [[ $output == *'identical up to where the recorder was killed'* ]]
+        # What was seen may be a little more than what is whole of it.
+        rounds=$(tr -d '\r' <cut.out | sed -n 's/^\([0-9]*\): .*/\1/p' | tail -n 1)
+        ditto 0 disk cut.ditto --number 1 -o cut.raw --force
+        written=$(file_on cut.raw /n)
+        echo "rounds: $rounds; on the disk: $written"
+        [ "$written" -ge 1 ] && [ "$written" -le $((rounds + 1)) ]
+        ditto 0 disk cut.ditto --number 2 -o cut2.raw --force
+        ! cmp -s -n 200000 cut2.raw b.img
+        cmp -n 700000 -i 204800 cut2.raw b.img # the rest is as it was
+        # Its connections are gone; new ones can be made, in its further rounds and behind them.
+        echo "echo 3 >/proc/sys/vm/drop_caches; wget -q -O - http://10.0.2.2:$web/blob | md5sum; exit" >typed
+        DITTO_IN=$PWD/typed ditto 0 run --quiet --from cut.ditto --net user -o on.ditto
+        tr -d '\r' <<<"$output" | grep -q "^$(md5sum <blob | cut -c-32)"
+        ditto 0 verify on.ditto
+        [[ $output == *identical*'powered off' ]]
+    done
+    kill $server
+}
+
 @test "a recorder killed while its guest sleeps or hangs has all that was before" {
     for what in 'how=1' 'how=2' 'how=1 --smp crew --cpus 2' 'how=2 --smp crew --cpus 2'; do
         # shellcheck disable=SC2086 # options

@@ -149,6 +149,14 @@ small_recording() {
     cp "$SHARED/small.ditto" "$1"
 }
 
+# file_on IMAGE NAME: a file of a small image's file system, what its journal holds included, in which there is no error.
+file_on() {
+    dd if="$1" of=partition bs=1M skip=1 conv=sparse status=none || return
+    e2fsck -fp partition >fsck.out 2>&1 || [ $? = 1 ] || { cat fsck.out >&2; return 1; }
+    debugfs -R "cat $2" partition 2>/dev/null
+    rm partition fsck.out
+}
+
 # crc32_le: CRC-32 of stdin as 4 little-endian bytes; gzip's trailer holds it.
 crc32_le() {
     gzip -c | tail -c 8 | head -c 4
