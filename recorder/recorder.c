@@ -479,14 +479,19 @@ static int take_mark(const struct recorder *r, struct vm *vm, struct player_mark
     return 1;
 }
 
+bool recorder_can_snapshot(const struct recorder *r)
+{
+    return r->pages && !r->image && !r->is_pending && r->ordinal &&
+           r->codec.ordinal != r->ordinal && r->stats.snapshots < SNAPSHOTS_MAX;
+}
+
 int recorder_snapshot(struct recorder *r, struct vm *vm, const struct recorder_state *state,
                       struct err *e)
 {
     const struct bytes none = {0};
     struct snapshot *s = &r->pending;
 
-    if (!r->pages || r->image || r->is_pending || !r->ordinal || r->codec.ordinal == r->ordinal ||
-        r->stats.snapshots == SNAPSHOTS_MAX)
+    if (!recorder_can_snapshot(r))
         return 0;
     snprintf(s->name, sizeof s->name, "%" PRIu64, r->stats.snapshots + 1);
     const int taken = take_mark(r, vm, &s->mark, state, e);

@@ -134,6 +134,8 @@ struct recorder_state {
  */
 int recorder_snapshot(struct recorder *r, struct vm *vm, const struct recorder_state *state,
                       struct err *e);
+/* Whether there is any use in trying. */
+bool recorder_can_snapshot(const struct recorder *r);
 
 /* ---- the devices' side ---- */
 

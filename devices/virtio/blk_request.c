@@ -248,6 +248,7 @@ void blk_request_save(const struct blk_request *r, struct bytes *out)
         bytes_put_u64(out, chain->segment[chain->out_count + i].gpa);
         bytes_put_u32(out, chain->segment[chain->out_count + i].len);
     }
+    bytes_put_varint(out, r->held);
     bytes_put_varint(out, r->in_done);
     bytes_put(out, r->data, r->in_done);
 }
@@ -282,13 +283,15 @@ int blk_request_restore(struct blk_request *r, struct cursor *in)
     if (!restore_segments(&r->chain, in))
         return -1;
     r->in_len = r->chain.in_len - STATUS_BYTES;
-    const uint64_t done = cursor_varint(in);
-    if (in->bad || done > r->in_len || done > VIRTIO_BLK_DATA_MAX || done > cursor_left(in))
+    const uint64_t held = cursor_varint(in), done = cursor_varint(in);
+    if (in->bad || held > VIRTIO_BLK_DATA_MAX || done > held || done > r->in_len ||
+        done > cursor_left(in))
         return -1;
     r->data = malloc(done ? (size_t)done : 1);
     if (!r->data)
         return -1;
-    r->held = r->in_done = (uint32_t)done;
+    r->held = (uint32_t)held; /* of what it writes there is nothing any more, but it counts */
+    r->in_done = (uint32_t)done;
     cursor_get(in, r->data, (size_t)done);
     atomic_store(&r->job.done, true);
     return in->bad ? -1 : 0;

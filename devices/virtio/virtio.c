@@ -60,6 +60,11 @@ bool virtio_is_live(const struct virtio_device *vd)
     return (vd->status & VIRTIO_DRIVER_OK) && !(vd->status & VIRTIO_NEEDS_RESET);
 }
 
+bool virtio_may_use_memory(const struct virtio_device *vd)
+{
+    return virtio_is_live(vd) && (!vd->is_master || vd->is_master(vd->transport));
+}
+
 int virtio_break(struct virtio_device *vd, const char *fault)
 {
     if (!vd->fault)

@@ -67,6 +67,9 @@ struct virtio_device {
     size_t config_len;
     /* The transport's wire: level is whether isr is not 0. */
     void (*interrupt)(void *transport, bool level);
+    /* Whether the transport lets it use memory; NULL: it always does. A doorbell is heard then
+     * only; what comes later by itself has to ask. */
+    bool (*is_master)(void *transport);
     void *transport;
 
     uint64_t accepted; /* features */
@@ -120,6 +123,8 @@ int virtio_break(struct virtio_device *vd, const char *fault);
 
 /* Live: driven by its driver and not broken. */
 bool virtio_is_live(const struct virtio_device *vd);
+/* Live, and may use memory at no doorbell. */
+bool virtio_may_use_memory(const struct virtio_device *vd);
 
 /* The kind changed bytes of its configuration space. */
 void virtio_config_changed(struct virtio_device *vd);

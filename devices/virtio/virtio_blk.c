@@ -16,7 +16,7 @@
 #define CONFIG_MAX_ZEROES_SECTORS  48
 #define CONFIG_MAX_ZEROES_RANGES   52
 
-#define STATE_VERSION 2 /* virtio.c's alone are 1: requests were completed at their doorbell */
+#define STATE_VERSION 2 /* with requests; virtio.c's alone is 1 */
 
 static struct blk_request *request_at(struct virtio_blk *blk, unsigned index)
 {
@@ -71,11 +71,11 @@ static unsigned count_done(struct virtio_blk *blk)
     return done;
 }
 
-/* Complete those that the link says, if the device is not broken. Returns whether there were any.
+/* Complete those that the link says, if the device may use memory. Returns whether there were any.
  */
 static bool complete_requests(struct virtio_blk *blk)
 {
-    if (!virtio_is_live(&blk->vd))
+    if (!virtio_may_use_memory(&blk->vd))
         return false;
     const unsigned done = count_done(blk);
     const unsigned count = blk->link->completes(blk->link, done);
@@ -107,7 +107,7 @@ static void go_on(struct virtio_blk *blk)
 bool virtio_blk_has_done(const struct virtio_blk *blk)
 {
     return blk->count && atomic_load(&blk->request[blk->first].job.done) &&
-           virtio_is_live(&blk->vd);
+           virtio_may_use_memory(&blk->vd);
 }
 
 void virtio_blk_complete(struct virtio_blk *blk)
@@ -144,6 +144,10 @@ static void save(const struct device *device, struct bytes *out)
 {
     const struct virtio_blk *blk = (const struct virtio_blk *)device;
 
+    if (!blk->count) {
+        virtio_save(device, out);
+        return;
+    }
     bytes_put_u8(out, STATE_VERSION);
     virtio_save(device, out);
     bytes_put_u8(out, (uint8_t)blk->count);

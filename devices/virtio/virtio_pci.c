@@ -206,6 +206,11 @@ static void interrupt(void *transport, bool level)
     pci_set_intx(&vp->pci, level);
 }
 
+static bool is_master(void *transport)
+{
+    return pci_is_bus_master(&((struct virtio_pci *)transport)->pci);
+}
+
 static void put_capability(struct pci_device *dev, unsigned at, unsigned bytes, uint8_t next,
                            uint8_t type, uint32_t offset, uint32_t length)
 {
@@ -265,6 +270,7 @@ int virtio_pci_attach(struct virtio_pci *vp, struct virtio_device *vd, const cha
     if (pci_add(bus, dev, e) < 0)
         return -1;
     vd->interrupt = interrupt;
+    vd->is_master = is_master;
     vd->transport = vp;
     return 0;
 }

@@ -239,6 +239,7 @@ static int follow_behind(struct player_follower *f, struct err *e)
     struct shadow *s = shadow_of(f);
 
     s->e = e;
+    s->unknown = false;
     if (s->has_frame)
         return follow_frame(s);
     return s->completes ? follow_disk(s) : 0;

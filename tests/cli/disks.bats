@@ -130,7 +130,7 @@ sum_of() {
 }
 
 @test "a slow disk: the guest goes on meanwhile, and a machine goes live between a request and its completion" {
-    local place last
+    local place
     head -c 1000000 /dev/urandom >b.img
     SLOW_DISK=$PWD/b.img LD_PRELOAD=$BUILD/tools/slow_disk.so ditto 0 run --host emulated --quiet -o slow.ditto \
         --disk b.img --append ditto.script=disks "$IMAGE"
@@ -142,8 +142,7 @@ sum_of() {
     awk '$2 == "sync" { at = $1; if ($3 " " $4 == "mmio write" && $5 ~ /^0xc000[89ab]/) rung = at }
         / disk 1 completes / && at > rung + 5 { print rung, at }' <<<"$output" >late
     [ "$(wc -l <late)" -ge 10 ]
-    read -r place last <<<"$(tail -n 1 late)"
-    [ $((last - place)) -gt 5 ]
+    read -r place _ <<<"$(tail -n 1 late)"
     ditto 0 run --quiet --from "slow.ditto@$((place + 3))" -o live.ditto
     tr -d '\r' <<<"$output" | grep -q 'ditto: disks ended with status 0'
     ditto 0 verify live.ditto

@@ -114,12 +114,20 @@ void nics_ignore(struct nics *nics)
 
 static bool can_come_in(const struct nic *nic)
 {
-    return nic->wire && net_wire_has_frame(nic->wire) && virtio_net_can_receive(device_of(nic));
+    struct virtio_net *net = device_of(nic);
+
+    /* Where nobody drives it frames are lost. */
+    return nic->wire && net_wire_has_frame(nic->wire) &&
+           (!virtio_is_live(&net->vd) || virtio_may_use_memory(&net->vd)) &&
+           virtio_net_can_receive(net);
 }
 
 static bool can_go_out(const struct nic *nic)
 {
-    return nic->waits && virtio_net_has_to_send(device_of(nic)) && wire_takes(nic);
+    struct virtio_net *net = device_of(nic);
+
+    return nic->waits && virtio_may_use_memory(&net->vd) && virtio_net_has_to_send(net) &&
+           wire_takes(nic);
 }
 
 bool nics_have_frames(struct nics *nics)

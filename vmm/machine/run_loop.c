@@ -358,7 +358,7 @@ static void note_pause(struct machine *m, uint64_t ns)
 static bool snapshot_is_due(const struct machine *m, uint64_t now)
 {
     return m->recorder && m->config.snapshot_ns && now >= m->snapshot_at_ns && !m->ended &&
-           !machine_stop_wanted(m);
+           !machine_stop_wanted(m) && recorder_can_snapshot(m->recorder);
 }
 
 static int take_snapshot(struct machine *m, uint64_t now, struct err *e)

@@ -281,7 +281,9 @@ static void what_is_in_memory_needs_no_waiting(void **state)
     assert_false(disk_read_now(disk, BYTES - 512, data, 1024));
     /* An image's: if the host's file system can tell. */
     assert_int_equal(disk_read(disk, 2 * CLUSTER, expected, sizeof expected), 0);
-    if (disk_read_now(disk, 2 * CLUSTER, data, sizeof data))
+    if (!disk_read_now(disk, 2 * CLUSTER, data, sizeof data))
+        print_message("[ NOTE     ] the file system of /tmp does not say what is in memory\n");
+    else
         assert_memory_equal(data, expected, sizeof data);
     disk_close(disk);
     disk = raw(true);

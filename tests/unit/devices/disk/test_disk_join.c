@@ -95,6 +95,7 @@ static void they_are_apart(void **state)
 {
     static uint8_t model[DISKS][8 * DISK_CLUSTER], bytes[8 * DISK_CLUSTER];
     struct disk_set set;
+    unsigned at_once = 0;
 
     (void)state;
     open_set(&set, false);
@@ -103,6 +104,10 @@ static void they_are_apart(void **state)
     for (unsigned n = 0; n < rounds(100000); n++) {
         const unsigned i = (unsigned)(rnd() % DISKS);
         const uint64_t at = rnd() % sizes[i], len = 1 + rnd() % (sizes[i] - at);
+        if (disk_read_now(set.disk[i], at, bytes, len)) {
+            assert_memory_equal(bytes, model[i] + at, len);
+            at_once++;
+        }
         switch (rnd() % 4) {
         case 0:
             memset(bytes, (int)rnd(), len);
@@ -125,6 +130,8 @@ static void they_are_apart(void **state)
         assert_int_equal(disk_read(set.whole, begin, bytes, sizes[i]), 0);
         assert_memory_equal(bytes, model[i], sizes[i]);
     }
+    assert_true(at_once > rounds(100000) / 10); /* by then most is in the overlay */
+    assert_true(disk_writes_now(set.disk[0], 0, DISK_CLUSTER));
     disk_set_close(&set);
 }
 

@@ -546,6 +546,79 @@ static void the_ring_holds_what_is_too_much(void **state)
     assert_int_equal(blk.held, 0);
 }
 
+static void the_ring_holds_what_is_too_large(void **state)
+{
+    const unsigned bytes =
+        DISK_BYTES; /* as much as there is, in as many requests as there may be */
+
+    (void)state;
+    lane.waits = true;
+    put_header(VIRTIO_BLK_T_IN, 0);
+    put_desc(&ram, RING_DESC, 0, HEADER, 16, D_NEXT, 1);
+    put_desc(&ram, RING_DESC, 1, DATA, bytes, D_NEXT | D_WRITE, 2);
+    put_desc(&ram, RING_DESC, 2, STATUS, 1, D_WRITE, 0);
+    put_avail(&ram, SIZE, 0);
+    blk.held = VIRTIO_BLK_HELD_MAX - 1; /* of others */
+    virtio_notify(&blk.vd, 0);
+    assert_int_equal(blk.count, 1);
+    put_avail(&ram, SIZE, 0);
+    virtio_notify(&blk.vd, 0);
+    assert_int_equal(blk.count, 1);
+    blk.held = bytes;
+    assert_true(work());
+    virtio_blk_complete(&blk);
+    assert_int_equal(used_index(&ram), 1);
+    assert_int_equal(blk.count, 1);
+    assert_int_equal(blk.held, bytes);
+}
+
+/* Section 2.7.10: with event index the driver rings where it is asked to. */
+static void the_driver_is_asked_to_ring(void **state)
+{
+    const uint64_t avail_event = RING_USED + 4 + 8 * SIZE;
+
+    (void)state;
+    assert_true(blk.vd.accepted & VIRTIO_F_EVENT_IDX);
+    put_own(0, VIRTIO_BLK_T_IN, 0);
+    virtio_notify(&blk.vd, 0);
+    assert_int_equal(get(&ram, avail_event, 2), 1);
+    lane.waits = true;
+    put_own(0, VIRTIO_BLK_T_IN, 0);
+    put_own(1, VIRTIO_BLK_T_IN, 0);
+    virtio_notify(&blk.vd, 0);
+    assert_int_equal(get(&ram, avail_event, 2), 3);
+    put_own(2, VIRTIO_BLK_T_IN,
+            0); /* while they wait, without a bell: a completion goes on with it */
+    lane_settle(NULL);
+    virtio_blk_complete(&blk);
+    assert_int_equal(get(&ram, avail_event, 2), 4);
+    assert_int_equal(blk.count, 1);
+}
+
+static bool is_no_master(void *transport)
+{
+    (void)transport;
+    return false;
+}
+
+/* A driver that takes its right away, and the next kernel's may find other things there. */
+static void memory_stays_as_it_is_where_the_device_is_no_master(void **state)
+{
+    (void)state;
+    lane.waits = true;
+    put_own(0, VIRTIO_BLK_T_IN, 0);
+    virtio_notify(&blk.vd, 0);
+    lane_settle(NULL);
+    blk.vd.is_master = is_no_master;
+    assert_false(virtio_blk_has_done(&blk));
+    virtio_blk_complete(&blk);
+    assert_int_equal(used_index(&ram), 0);
+    blk.vd.is_master = NULL;
+    assert_true(virtio_blk_has_done(&blk));
+    virtio_blk_complete(&blk);
+    assert_int_equal(used_index(&ram), 1);
+}
+
 static void one_by_one_each_is_completed_first(void **state)
 {
     (void)state;
@@ -590,6 +663,8 @@ static void requests_that_are_done_are_saved(void **state)
     virtio_notify(&blk.vd, 0);
     lane_settle(NULL);
     blk.vd.device.ops->save(&blk.vd.device, &saved);
+    const uint32_t held = blk.held;
+    assert_int_equal(held, 1024);
     virtio_blk_close(&blk);
     make(false);
     virtio_set_status(&blk.vd, 0);
@@ -602,6 +677,7 @@ static void requests_that_are_done_are_saved(void **state)
     struct cursor in = cursor_of(saved.data, saved.len);
     assert_int_equal(blk.vd.device.ops->restore(&blk.vd.device, &in), 0);
     assert_int_equal(cursor_left(&in), 0);
+    assert_int_equal(blk.held, held); /* or else more requests would be taken than were */
     blk.vd.device.ops->save(&blk.vd.device, &again);
     assert_int_equal(again.len, saved.len);
     assert_memory_equal(again.data, saved.data, saved.len);
@@ -787,6 +863,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(impossible_queues_need_a_reset, setup, teardown),
         cmocka_unit_test_setup_teardown(requests_are_completed_when_they_are_done, setup, teardown),
         cmocka_unit_test_setup_teardown(the_ring_holds_what_is_too_much, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_ring_holds_what_is_too_large, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_driver_is_asked_to_ring, setup, teardown),
+        cmocka_unit_test_setup_teardown(memory_stays_as_it_is_where_the_device_is_no_master, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(one_by_one_each_is_completed_first, setup, teardown),
         cmocka_unit_test_setup_teardown(a_reset_waits_for_what_was_begun, setup, teardown),
         cmocka_unit_test_setup_teardown(requests_that_are_done_are_saved, setup, teardown),

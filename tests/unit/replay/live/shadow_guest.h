@@ -169,6 +169,8 @@ static void drive(struct guest *g, struct ring *r)
     mmio_out(g, r->bar + COMMON_STATUS, 1, VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER);
     mmio_out(g, r->bar + COMMON_ACCEPTED_SELECT, 4, 1);
     mmio_out(g, r->bar + COMMON_ACCEPTED, 4, VIRTIO_F_VERSION_1 >> 32);
+    mmio_out(g, r->bar + COMMON_ACCEPTED_SELECT, 4, 0);
+    mmio_out(g, r->bar + COMMON_ACCEPTED, 4, next(&g->random) % 2 ? VIRTIO_F_EVENT_IDX : 0);
     mmio_out(g, r->bar + COMMON_STATUS, 1, VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER | VIRTIO_FEATURES_OK);
     mmio_out(g, r->bar + COMMON_QUEUE_SELECT, 2, 0);
     mmio_out(g, r->bar + COMMON_QUEUE_SIZE, 2, QUEUE);
