@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "base/version.h"
-#include "cli/pcapng.h"
+#include "replay/pcapng.h"
 #include "cli/playing.h"
 #include "devices/virtio/virtio_net.h"
 #include "recording/meta.h"

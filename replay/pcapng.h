@@ -1,5 +1,5 @@
-#ifndef CLI_PCAPNG_H
-#define CLI_PCAPNG_H
+#ifndef REPLAY_PCAPNG_H
+#define REPLAY_PCAPNG_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "cli/pcapng.h"
+#include "replay/pcapng.h"
 
 #include <string.h>
 

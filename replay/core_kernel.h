@@ -1,0 +1,29 @@
+#ifndef REPLAY_CORE_KERNEL_H
+#define REPLAY_CORE_KERNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mmu/memory.h"
+#include "recording/symbol_list.h"
+
+/* What a core says of the guest's Linux kernel, out of guest memory, which may hold anything. */
+
+/* Where Linux maps all memory, unless its page_offset_base says otherwise. */
+#define CORE_DIRECT_MAP 0xffff888000000000ull
+/* The kernel has one page for it (VMCOREINFO_BYTES). */
+#define CORE_INFO_MAX 4096u
+
+struct core_kernel {
+    uint64_t direct_map;
+    uint64_t text_va, text_gpa, text_bytes; /* its image, in whole pages; 0 bytes: not found */
+    char info[CORE_INFO_MAX];               /* VMCOREINFO: lines of text */
+    size_t info_len;
+    const char *without; /* why there is no such text; NULL: there is */
+};
+
+/* roots: CR3 of vCPUs in long mode. */
+void core_kernel_find(struct core_kernel *k, const struct guest_memory *m,
+                      const struct symbol_list *symbols, const uint64_t *roots, unsigned count);
+
+#endif
