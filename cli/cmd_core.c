@@ -213,7 +213,9 @@ static int take_core(const struct core_task *t, struct player *p, struct err *e)
         if (vcpu_state_get(&p->cpus[i].vcpu, &cpus[i], e) < 0)
             return -1;
     find_kernel(t, p, cpus, &kernel);
-    return write_core(t, p, &core, e);
+    const int rc = write_core(t, p, &core, e);
+    core_kernel_free(&kernel);
+    return rc;
 }
 
 static int make(const struct core_task *t, struct err *e)

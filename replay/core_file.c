@@ -1,5 +1,6 @@
 #include "replay/core_file.h"
 
+#include <assert.h>
 #include <elf.h>
 #include <errno.h>
 #include <string.h>
@@ -12,8 +13,9 @@
 /* What is written at once, between two looks at whether it is to stop. */
 #define WRITE_BYTES (8u << 20)
 /* A note, the kernel's image, and two ranges of memory. */
-#define HEADERS_MAX 4u
+#define HEADERS_FIXED 4u
 
+_Static_assert(HEADERS_FIXED + CORE_MAPPED_MAX < PN_XNUM, "they are counted in 16 bits");
 _Static_assert(sizeof(struct elf_prstatus) == 336, "the layout that debuggers know");
 
 /* ---- notes ---- */
@@ -154,44 +156,49 @@ static void put_notes(struct bytes *out, const struct core *core)
 
 /* ---- headers ---- */
 
-static Elf64_Phdr range_of(uint64_t offset, uint64_t va, uint64_t gpa, uint64_t bytes)
+/* The program header of a range, of a file that has memory from `start` on. Its alignment is 0, as
+ * kdump's: by that crash tells such a core from one of an older tool, netdump. */
+static void put_range(struct bytes *out, const struct core *core, uint64_t start,
+                      struct core_range range)
 {
-    return (Elf64_Phdr){
+    const uint8_t *at = guest_memory_any(core->memory, range.gpa, range.bytes);
+    const Elf64_Phdr header = {
         .p_type = PT_LOAD,
         .p_flags = PF_R | PF_W | PF_X,
-        .p_offset = offset,
-        .p_vaddr = va,
-        .p_paddr = gpa,
-        .p_filesz = bytes,
-        .p_memsz = bytes,
-        .p_align = PAGE_BYTES,
+        .p_offset = start + (uint64_t)(at - core->memory->host),
+        .p_vaddr = range.va,
+        .p_paddr = range.gpa,
+        .p_filesz = range.bytes,
+        .p_memsz = range.bytes,
     };
+
+    assert(at); /* who found the range has looked */
+    bytes_put(out, &header, sizeof header);
+}
+
+/* Memory first: crash looks for a physical address in the order of the headers. */
+static void put_ranges(struct bytes *out, const struct core *core, uint64_t start)
+{
+    const struct guest_memory *m = core->memory;
+    const struct core_kernel *k = core->kernel;
+
+    put_range(out, core, start, (struct core_range){k->direct_map, 0, m->low_size});
+    if (m->high_size)
+        put_range(
+            out, core, start,
+            (struct core_range){k->direct_map + MEMORY_HIGH_BASE, MEMORY_HIGH_BASE, m->high_size});
+    if (k->image.bytes)
+        put_range(out, core, start, k->image);
+    for (size_t i = 0; i < k->mapped.count; i++)
+        put_range(out, core, start, k->mapped.at[i]);
 }
 
 /* All that comes before memory, in whole pages. */
 static void put_head(struct bytes *out, const struct core *core)
 {
-    const struct guest_memory *m = core->memory;
     const struct core_kernel *k = core->kernel;
-    Elf64_Phdr headers[HEADERS_MAX];
-    struct bytes notes = {0};
-    unsigned count = 0;
-
-    put_notes(&notes, core);
-    const uint64_t note_offset = sizeof(Elf64_Ehdr) + sizeof headers;
-    const uint64_t memory = ((note_offset + notes.len) | (PAGE_BYTES - 1)) + 1;
-    headers[count++] = (Elf64_Phdr){
-        .p_type = PT_NOTE, .p_offset = note_offset, .p_filesz = notes.len, .p_memsz = notes.len};
-    if (k->text_bytes) {
-        const uint8_t *at = guest_memory_any(m, k->text_gpa, k->text_bytes);
-        headers[count++] =
-            range_of(memory + (uint64_t)(at - m->host), k->text_va, k->text_gpa, k->text_bytes);
-    }
-    headers[count++] = range_of(memory, k->direct_map, 0, m->low_size);
-    if (m->high_size)
-        headers[count++] = range_of(memory + m->low_size, k->direct_map + MEMORY_HIGH_BASE,
-                                    MEMORY_HIGH_BASE, m->high_size);
-
+    const size_t count =
+        2 + (core->memory->high_size != 0) + (k->image.bytes != 0) + k->mapped.count;
     const Elf64_Ehdr header = {
         .e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
         .e_type = ET_CORE,
@@ -199,14 +206,25 @@ static void put_head(struct bytes *out, const struct core *core)
         .e_version = EV_CURRENT,
         .e_phoff = sizeof header,
         .e_ehsize = sizeof header,
-        .e_phentsize = sizeof *headers,
+        .e_phentsize = sizeof(Elf64_Phdr),
         .e_phnum = (Elf64_Half)count,
     };
-    memset(headers + count, 0, (HEADERS_MAX - count) * sizeof *headers);
+    struct bytes notes = {0};
+
+    put_notes(&notes, core);
+    const Elf64_Phdr note = {
+        .p_type = PT_NOTE,
+        .p_offset = sizeof header + count * sizeof note,
+        .p_filesz = notes.len,
+        .p_memsz = notes.len,
+    };
+    const uint64_t start = ((note.p_offset + notes.len) | (PAGE_BYTES - 1)) + 1;
     bytes_put(out, &header, sizeof header);
-    bytes_put(out, headers, sizeof headers);
+    bytes_put(out, &note, sizeof note);
+    put_ranges(out, core, start);
+    assert(out->len == note.p_offset);
     bytes_put(out, notes.data, notes.len);
-    while (out->len < memory)
+    while (out->len < start)
         bytes_put_u8(out, 0);
     bytes_free(&notes);
 }

@@ -13,7 +13,7 @@
  *
  * Notes: of each CPU its registers, and as QEMU has them (CR3, segments); VMCOREINFO. A program
  * header for each range of guest memory has its physical addresses and those in the kernel's direct
- * map; one more has the kernel's image, whose bytes lie within the first range.
+ * map. More of them, for the kernel's image and what else it has mapped, are of the same bytes.
  */
 struct core {
     const struct guest_memory *memory;

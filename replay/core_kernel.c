@@ -112,9 +112,20 @@ static void find_image(struct core_kernel *k, const struct guest_memory *m,
     for (uint64_t at = 0; at < bytes; at += PAGE_BYTES)
         if (walk(m, root, start + at, &t) && t.gpa != first.gpa + at)
             return;
-    k->text_va = start;
-    k->text_gpa = first.gpa;
-    k->text_bytes = bytes;
+    k->image = (struct core_range){start, first.gpa, bytes};
+}
+
+/* All but the image and the direct map, which Linux lets end at a multiple of 1 GiB. */
+static void find_mapped(struct core_kernel *k, const struct guest_memory *m, uint64_t root)
+{
+    const uint64_t step = 1ull << 30,
+                   end = m->high_size ? MEMORY_HIGH_BASE + m->high_size : m->size;
+    const struct core_range known[] = {
+        {.va = k->direct_map, .bytes = (end + step - 1) & ~(step - 1)},
+        k->image,
+    };
+
+    core_mapped_find(&k->mapped, m, root, known, 2);
 }
 
 /* ---- VMCOREINFO ---- */
@@ -176,6 +187,12 @@ void core_kernel_find(struct core_kernel *k, const struct guest_memory *m,
     } else {
         find_direct_map(k, m, &s, root);
         find_image(k, m, &s, root);
+        find_mapped(k, m, root);
         k->without = find_info(k, m, &s, root);
     }
+}
+
+void core_kernel_free(struct core_kernel *k)
+{
+    core_mapped_free(&k->mapped);
 }

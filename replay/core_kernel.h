@@ -6,6 +6,7 @@
 
 #include "mmu/memory.h"
 #include "recording/symbol_list.h"
+#include "replay/core_mapped.h"
 
 /* What a core says of the guest's Linux kernel, out of guest memory, which may hold anything. */
 
@@ -16,14 +17,16 @@
 
 struct core_kernel {
     uint64_t direct_map;
-    uint64_t text_va, text_gpa, text_bytes; /* its image, in whole pages; 0 bytes: not found */
-    char info[CORE_INFO_MAX];               /* VMCOREINFO: lines of text */
+    struct core_range image;   /* in whole pages; 0 bytes: not found */
+    struct core_mapped mapped; /* what else it has mapped */
+    char info[CORE_INFO_MAX];  /* VMCOREINFO: lines of text */
     size_t info_len;
     const char *without; /* why there is no such text; NULL: there is */
 };
 
-/* roots: CR3 of vCPUs in long mode. */
+/* roots: CR3 of vCPUs in long mode. To be freed, whatever was found. */
 void core_kernel_find(struct core_kernel *k, const struct guest_memory *m,
                       const struct symbol_list *symbols, const uint64_t *roots, unsigned count);
+void core_kernel_free(struct core_kernel *k);
 
 #endif

@@ -22,7 +22,7 @@ teardown() {
 
 # in_server ARGUMENT...: such a dittovm needs a host, and the one that setup_suite has started will do.
 in_server() {
-    [[ -n ${DITTO_SERVER:-} && ${1:-} =~ ^(run|replay|verify|snapshot|disk)$ ]] &&
+    [[ -n ${DITTO_SERVER:-} && ${1:-} =~ ^(run|replay|verify|snapshot|disk|core)$ ]] &&
         [[ " $* " != *' --host'* && " $* " != *' --gdb'* && " $* " != *' --net'* ]]
 }
 

@@ -24,6 +24,7 @@
 #define DATA     (IMAGE + 0x900000)
 #define INFO_AT  0x3000000ull
 #define MAP      0xffff910000000000ull
+#define STACK    0xffffc90000000000ull
 #define TEXT     "OSRELEASE=6.1.0-made-up\nPAGESIZE=4096\n"
 
 static struct guest_memory m;
@@ -59,6 +60,13 @@ static void make_tables(void)
         *word(0x1803000 + (8 + i) * 8) = (IMAGE_AT + i * (2u << 20)) | rw | PTE_LARGE;
     *word(ROOT + (MAP >> 39 & 511) * 8) = 0x1804000 | rw;
     *word(0x1804000) = rw | PTE_LARGE;
+    /* A stack of two pages, of which one is memory above 4 GiB; and a device. */
+    *word(ROOT + (STACK >> 39 & 511) * 8) = 0x1805000 | rw;
+    *word(0x1805000) = 0x1806000 | rw;
+    *word(0x1806000) = 0x1807000 | rw;
+    *word(0x1807008) = (MEMORY_HOLE_BASE - PAGE_BYTES) | rw;
+    *word(0x1807010) = MEMORY_HIGH_BASE | rw;
+    *word(0x1807018) = 0xfee00000 | rw;
 }
 
 static int make(void **state)
@@ -86,6 +94,7 @@ static int make(void **state)
 static int drop(void **state)
 {
     (void)state;
+    core_kernel_free(&kernel);
     guest_memory_destroy(&m);
     symbol_list_free(&symbols);
     return 0;
@@ -93,6 +102,7 @@ static int drop(void **state)
 
 static void find(uint64_t root)
 {
+    core_kernel_free(&kernel);
     core_kernel_find(&kernel, &m, &symbols, &root, 1);
 }
 
@@ -100,9 +110,16 @@ static void assert_all_found(void)
 {
     assert_null(kernel.without);
     assert_int_equal(kernel.direct_map, MAP);
-    assert_int_equal(kernel.text_va, IMAGE);
-    assert_int_equal(kernel.text_gpa, IMAGE_AT);
-    assert_int_equal(kernel.text_bytes, 0xa01000);
+    assert_int_equal(kernel.image.va, IMAGE);
+    assert_int_equal(kernel.image.gpa, IMAGE_AT);
+    assert_int_equal(kernel.image.bytes, 0xa01000);
+    /* The last is what lies in the image's last large page and behind it. */
+    assert_int_equal(kernel.mapped.count, 3);
+    assert_int_equal(kernel.mapped.at[0].va, STACK + PAGE_BYTES);
+    assert_int_equal(kernel.mapped.at[0].gpa, MEMORY_HOLE_BASE - PAGE_BYTES);
+    assert_int_equal(kernel.mapped.at[1].va, STACK + 2 * PAGE_BYTES);
+    assert_int_equal(kernel.mapped.at[1].bytes, PAGE_BYTES);
+    assert_int_equal(kernel.mapped.at[2].va, IMAGE + 0xa00000);
     assert_int_equal(kernel.info_len, sizeof TEXT - 1);
     assert_memory_equal(kernel.info, TEXT, sizeof TEXT - 1);
 }
@@ -118,6 +135,7 @@ static void test_what_the_kernel_says(void **state)
     assert_all_found();
     find(0x5000000); /* no table at all */
     assert_all_found();
+    core_kernel_free(&kernel);
     core_kernel_find(&kernel, &m, &symbols, NULL, 0);
     assert_all_found();
 }
@@ -149,12 +167,12 @@ static void test_without(void **state)
     core_kernel_find(&kernel, &m, &none, NULL, 0);
     assert_string_equal(kernel.without, "the recording has no symbols of its kernel");
     assert_int_equal(kernel.direct_map, CORE_DIRECT_MAP);
-    assert_int_equal(kernel.text_bytes, 0);
+    assert_int_equal(kernel.image.bytes, 0);
 
     *data(1) = *data(2) = 0;
     find(ROOT);
     assert_string_equal(kernel.without, "its kernel has not made it yet at this place");
-    assert_int_equal(kernel.text_bytes, 0xa01000);
+    assert_int_equal(kernel.image.bytes, 0xa01000);
 
     symbols.count = 3;
     find(ROOT);
@@ -194,10 +212,10 @@ static void test_hostile_pointers(void **state)
     /* The image in two pieces, or beyond memory. */
     *word(0x1803000 + 9 * 8) += 4u << 20;
     find(ROOT);
-    assert_int_equal(kernel.text_bytes, 0);
+    assert_int_equal(kernel.image.bytes, 0);
     *word(0x1803000 + 8 * 8) = 0xbfe00000 | PTE_PRESENT | PTE_LARGE;
     find(ROOT);
-    assert_int_equal(kernel.text_bytes, 0);
+    assert_int_equal(kernel.image.bytes, 0);
 }
 
 static void test_any_memory(void **state)
@@ -210,9 +228,12 @@ static void test_any_memory(void **state)
         *word(ROOT + (x >> 58 & 4) * 4096 + (x >> 40 & 511) * 8) = x * 0x9e3779b97f4a7c15ull;
         *data(x >> 33 & 3) ^= 1ull << (x >> 20 & 63);
         find(x >> 12);
-        assert_true(kernel.info_len <= CORE_INFO_MAX);
-        assert_true(!kernel.text_bytes ||
-                    guest_memory_at(&m, kernel.text_gpa, kernel.text_bytes) != NULL);
+        assert_true(kernel.info_len <= CORE_INFO_MAX && kernel.mapped.count <= CORE_MAPPED_MAX);
+        for (size_t i = 0; i < kernel.mapped.count; i++)
+            assert_non_null(
+                guest_memory_at(&m, kernel.mapped.at[i].gpa, kernel.mapped.at[i].bytes));
+        assert_true(!kernel.image.bytes ||
+                    guest_memory_at(&m, kernel.image.gpa, kernel.image.bytes) != NULL);
     }
 }
 
@@ -224,7 +245,7 @@ static void test_any_symbols(void **state)
     for (unsigned i = 0; i < sizeof ends / sizeof *ends; i++) {
         symbols.at[symbols.count - 1].address = ends[i];
         find(ROOT);
-        assert_int_equal(kernel.text_bytes, 0);
+        assert_int_equal(kernel.image.bytes, 0);
     }
     for (size_t i = 0; i < symbols.count; i++)
         symbols.at[i].address = UINT64_MAX - i;
@@ -256,6 +277,7 @@ static void assert_range(unsigned index, uint64_t va, uint64_t gpa, uint64_t byt
     assert_int_equal(get(at + 24, 8), gpa);
     assert_int_equal(get(at + 32, 8), bytes);
     assert_int_equal(get(at + 40, 8), bytes);
+    assert_int_equal(get(at + 48, 8), 0); /* p_align */
     assert_int_equal(offset % PAGE_BYTES, 0);
     assert_true(offset + bytes <= file_len);
     for (uint64_t page = 0; page < bytes; page += 8191 * PAGE_BYTES)
@@ -354,11 +376,14 @@ static void test_a_core(void **state)
     assert_memory_equal(file, "\177ELF\2\1\1", 7);
     assert_int_equal(get(16, 2), 4);  /* ET_CORE */
     assert_int_equal(get(18, 2), 62); /* x86-64 */
-    assert_int_equal(get(56, 2), 4);  /* e_phnum */
+    assert_int_equal(get(56, 2), 7);  /* e_phnum */
     check_notes(cpus);
-    assert_range(1, IMAGE, IMAGE_AT, 0xa01000);
-    assert_range(2, MAP, 0, MEMORY_HOLE_BASE);
-    assert_range(3, MAP + MEMORY_HIGH_BASE, MEMORY_HIGH_BASE, 64u << 20);
+    assert_range(1, MAP, 0, MEMORY_HOLE_BASE);
+    assert_range(2, MAP + MEMORY_HIGH_BASE, MEMORY_HIGH_BASE, 64u << 20);
+    assert_range(3, IMAGE, IMAGE_AT, 0xa01000);
+    assert_range(4, STACK + PAGE_BYTES, MEMORY_HOLE_BASE - PAGE_BYTES, PAGE_BYTES);
+    assert_range(5, STACK + 2 * PAGE_BYTES, MEMORY_HIGH_BASE, PAGE_BYTES);
+    assert_range(6, IMAGE + 0xa00000, IMAGE_AT + 0xa00000, 0x1600000);
     assert_int_equal(get(file_len - 8, 8), 4);
     munmap((void *)(uintptr_t)file, file_len);
     close(fd);
