@@ -134,7 +134,7 @@ static void find_kernel(const struct core_task *t, const struct player *p,
     for (unsigned i = 0; i < p->cpu_count; i++)
         if (cpus[i].sregs.efer & EFER_LMA)
             roots[count++] = cpus[i].sregs.cr3;
-    core_kernel_find(kernel, &p->vm.memory, &t->symbols, roots, count);
+    core_kernel_find(kernel, &p->vm.memory, &t->symbols, roots, count, p->cpu_count);
 }
 
 static void say_progress(void *opaque, uint64_t done)

@@ -48,11 +48,14 @@ static uint64_t flags_of(const struct vcpu_state *cpu)
     return cpu->regs.rflags & ~RFLAGS_RF;
 }
 
-static void put_registers(struct bytes *out, unsigned index, const struct vcpu_state *cpu)
+static void put_registers(struct bytes *out, const struct core *core, unsigned index)
 {
+    const struct core_kernel *k = core->kernel;
+    const struct vcpu_state *cpu = &core->cpus[index];
     const struct kvm_regs *r = &cpu->regs;
     const struct kvm_sregs *s = &cpu->sregs;
-    struct elf_prstatus status = {.pr_pid = (pid_t)index + 1};
+    /* drgn gives the registers to the task of this PID. */
+    struct elf_prstatus status = {.pr_pid = (pid_t)(k->has_pids ? k->pids[index] : index + 1)};
     const struct user_regs_struct regs = {
         .r15 = r->r15,
         .r14 = r->r14,
@@ -147,7 +150,7 @@ static void put_notes(struct bytes *out, const struct core *core)
     const struct core_kernel *k = core->kernel;
 
     for (unsigned i = 0; i < core->cpu_count; i++)
-        put_registers(out, i, &core->cpus[i]);
+        put_registers(out, core, i);
     for (unsigned i = 0; i < core->cpu_count; i++)
         put_qemu_registers(out, &core->cpus[i]);
     if (!k->without)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "mmu/walk.h"
+#include "replay/core_task.h"
 
 /* Linux maps its image here, at most so much of it (x86's pgtable_64_types.h). */
 #define IMAGE_MAP ((uint64_t)0xffffffff80000000)
@@ -15,6 +16,7 @@
 /* The symbols that are looked at; 0: there is none of this name. */
 struct kernel_symbols {
     uint64_t text, end, root, direct_map, info, info_size, info_note;
+    struct task_symbols task;
 };
 
 static void find_symbols(struct kernel_symbols *s, const struct symbol_list *list)
@@ -30,6 +32,10 @@ static void find_symbols(struct kernel_symbols *s, const struct symbol_list *lis
         {"vmcoreinfo_data", &s->info},
         {"vmcoreinfo_size", &s->info_size},
         {"vmcoreinfo_note", &s->info_note},
+        {"init_task", &s->task.init_task},
+        {"__per_cpu_offset", &s->task.per_cpu},
+        {"current_task", &s->task.current},
+        {"pcpu_hot", &s->task.per_cpu_hot},
     };
 
     *s = (struct kernel_symbols){0};
@@ -128,6 +134,14 @@ static void find_mapped(struct core_kernel *k, const struct guest_memory *m, uin
     core_mapped_find(&k->mapped, m, root, known, 2);
 }
 
+static void find_tasks(struct core_kernel *k, const struct guest_memory *m,
+                       const struct kernel_symbols *s, uint64_t root, unsigned cpus)
+{
+    k->has_pids = true;
+    for (unsigned i = 0; i < cpus; i++)
+        k->has_pids &= core_task_pid(m, root, &s->task, i, &k->pids[i]);
+}
+
 /* ---- VMCOREINFO ---- */
 
 static bool take_text(struct core_kernel *k, const struct guest_memory *m, uint64_t root,
@@ -173,7 +187,8 @@ static const char *find_info(struct core_kernel *k, const struct guest_memory *m
 }
 
 void core_kernel_find(struct core_kernel *k, const struct guest_memory *m,
-                      const struct symbol_list *symbols, const uint64_t *roots, unsigned count)
+                      const struct symbol_list *symbols, const uint64_t *roots, unsigned count,
+                      unsigned cpus)
 {
     struct kernel_symbols s;
     uint64_t root;
@@ -188,6 +203,7 @@ void core_kernel_find(struct core_kernel *k, const struct guest_memory *m,
         find_direct_map(k, m, &s, root);
         find_image(k, m, &s, root);
         find_mapped(k, m, root);
+        find_tasks(k, m, &s, root, cpus);
         k->without = find_info(k, m, &s, root);
     }
 }

@@ -26,32 +26,32 @@ core_shows() {
     "$DITTO" replay --gdb "$linux" >serve.out 2>serve.err </dev/null 3>&- &
     await_gdb_server
     local show=('info registers rip' 'info registers rsp' 'info registers rax' 'info registers cs'
-        'x/s linux_banner' 'x/16xg $rsp & ~0xff' 'x/2xg &jiffies_64')
+        'x/s &linux_banner' 'x/16xg ((unsigned long)$rsp) & ~255' 'x/2xg &jiffies_64')
     local -a commands=()
     for place in $((last / 2)) $((last - 100)); do
         commands+=("monitor seek $place" "maintenance flush register-cache" 'echo == place\n' "${show[@]}")
     done
-    in_gdb 120 guest.sym "${commands[@]}" detach
+    in_gdb 120 guest.sym "${commands[@]}" kill
     wait "$server"
     awk '/^== place/ { n++; next } n { print > ("replay." n) }' <<<"$output"
     for place in $((last / 2)) $((last - 100)); do
         n=$((n + 1))
-        ditto 0 core --json "$linux@$place" -o "$n.core"
-        [ "$(jq -r '"\(.output) \(.cpus) \(.sync)"' <<<"$output")" = "$n.core 1 $place" ]
+        ditto 0 core --json "$linux@$place" -o "at-$n.core"
+        [ "$(jq -r '"\(.output) \(.cpus) \(.sync)"' <<<"$output")" = "at-$n.core 1 $place" ]
         [ "$(jq .vmcoreinfo <<<"$output")" -gt 1000 ]
         [ -z "$(grep 'no VMCOREINFO' <<<"$stderr")" ]
-        readelf -h "$n.core" | grep -q 'CORE (Core file)'
-        readelf -ln "$n.core" 2>&1 | tee readelf.out | grep -q 'LOAD .* 0xffff888000000000 0x0000000000000000$'
+        readelf -h "at-$n.core" | grep -q 'CORE (Core file)'
+        readelf -ln "at-$n.core" 2>&1 | tee readelf.out | grep -q 'LOAD .* 0xffff888000000000 0x0000000000000000$'
         ! grep -i 'warning\|error' readelf.out
         [ "$(grep -c 'CORE .*NT_PRSTATUS' readelf.out)" = 1 ]
-        strings -n 20 "$n.core" | grep -qm 1 "^OSRELEASE=[5-9]\."
-        [ "$(stat -c %b "$n.core")" -lt $(($(stat -c %s "$n.core") / 512 / 2)) ] # it is sparse
-        core_shows "$n.core" 'echo == place\n' "${show[@]}"
+        strings -n 20 "at-$n.core" | grep -qm 1 "^OSRELEASE=[5-9]\."
+        [ "$(stat -c %b "at-$n.core")" -lt $(($(stat -c %s "at-$n.core") / 512 / 2)) ] # it is sparse
+        core_shows "at-$n.core" 'echo == place\n' "${show[@]}"
         sed '1,/^== place/d' <<<"$output" >shown
         grep -q 'Linux version' shown
         diff shown <(head -n "$(wc -l <shown)" "replay.$n")
     done
-    ! cmp -s 1.core 2.core
+    ! cmp -s at-1.core at-2.core
     ditto 0 core "$linux" -o end.core
     [[ $output == *'end.core: the machine as it was at sync point '"$last"', the end: '*' bytes of memory, of which '* ]]
 }

@@ -69,6 +69,20 @@ static void make_tables(void)
     *word(0x1807018) = 0xfee00000 | rw;
 }
 
+/* CPU 0 runs the first task, CPU 1 that of PID 4321; there is a canary. */
+static void make_tasks(void)
+{
+    uint64_t *task = data(0x1000 / 8), *other = task + 0x800 / 8, *by_cpu = data(0x4000 / 8);
+
+    task[99] = 0xcafe;
+    task[100] = task[101] = DATA + 0x1000;
+    other[98] = 4321 | 4321ull << 32;
+    by_cpu[0] = DATA + 0x5000;
+    by_cpu[1] = DATA + 0x6000;
+    *data((0x5000 + 0x40) / 8) = DATA + 0x1000;
+    *data((0x6000 + 0x40) / 8) = DATA + 0x1800;
+}
+
 static int make(void **state)
 {
     struct err e;
@@ -83,7 +97,11 @@ static int make(void **state)
     name(DATA + 8, "vmcoreinfo_data");
     name(DATA + 16, "vmcoreinfo_size");
     name(DATA + 24, "vmcoreinfo_note");
+    name(DATA + 0x1000, "init_task");
+    name(DATA + 0x4000, "__per_cpu_offset");
+    name(0x40, "current_task");
     name(IMAGE + 0xa00123, "_end");
+    make_tasks();
     *data(0) = MAP;
     *data(1) = MAP + INFO_AT;
     *data(2) = sizeof TEXT - 1;
@@ -103,7 +121,7 @@ static int drop(void **state)
 static void find(uint64_t root)
 {
     core_kernel_free(&kernel);
-    core_kernel_find(&kernel, &m, &symbols, &root, 1);
+    core_kernel_find(&kernel, &m, &symbols, &root, 1, 2);
 }
 
 static void assert_all_found(void)
@@ -136,7 +154,7 @@ static void test_what_the_kernel_says(void **state)
     find(0x5000000); /* no table at all */
     assert_all_found();
     core_kernel_free(&kernel);
-    core_kernel_find(&kernel, &m, &symbols, NULL, 0);
+    core_kernel_find(&kernel, &m, &symbols, NULL, 0, 2);
     assert_all_found();
 }
 
@@ -164,7 +182,7 @@ static void test_without(void **state)
     struct symbol_list none = {0};
 
     (void)state;
-    core_kernel_find(&kernel, &m, &none, NULL, 0);
+    core_kernel_find(&kernel, &m, &none, NULL, 0, 2);
     assert_string_equal(kernel.without, "the recording has no symbols of its kernel");
     assert_int_equal(kernel.direct_map, CORE_DIRECT_MAP);
     assert_int_equal(kernel.image.bytes, 0);
@@ -181,6 +199,30 @@ static void test_without(void **state)
     *word(ROOT + 511 * 8) = 0;
     find(ROOT);
     assert_string_equal(kernel.without, "no page tables of its kernel are there at this place");
+}
+
+static void test_tasks(void **state)
+{
+    uint64_t *task = data(0x1000 / 8);
+
+    (void)state;
+    find(ROOT);
+    assert_true(kernel.has_pids);
+    assert_int_equal(kernel.pids[0], 0);
+    assert_int_equal(kernel.pids[1], 4321);
+    /* Without a canary. */
+    memmove(task + 99, task + 100, 16);
+    task[101] = 0;
+    find(ROOT);
+    assert_true(kernel.has_pids);
+    assert_int_equal(kernel.pids[1], 4321);
+    task[98] = task[97] = 1;
+    find(ROOT);
+    assert_false(kernel.has_pids);
+    task[98] = 0;
+    *data((0x6000 + 0x40) / 8) = UINT64_MAX - 8;
+    find(ROOT);
+    assert_false(kernel.has_pids);
 }
 
 static void test_hostile_pointers(void **state)
@@ -306,7 +348,7 @@ static void check_notes(const struct vcpu_state *cpus)
     assert_int_equal(get(64, 4), 4);
     for (unsigned i = 0; i < 2; i++) {
         const uint64_t status = take_note(&at, "CORE", 1, 336);
-        assert_int_equal(get(status + 32, 4), i + 1);             /* pr_pid */
+        assert_int_equal(get(status + 32, 4), i ? 4321 : 0);      /* pr_pid */
         assert_int_equal(get(status + 112, 8), cpus[i].regs.r15); /* the first register */
         assert_int_equal(get(status + 112 + 80, 8), cpus[i].regs.rax);
         assert_int_equal(get(status + 112 + 128, 8), cpus[i].regs.rip);
@@ -415,6 +457,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_the_kernel_says, make, drop),
         cmocka_unit_test_setup_teardown(test_the_note, make, drop),
         cmocka_unit_test_setup_teardown(test_without, make, drop),
+        cmocka_unit_test_setup_teardown(test_tasks, make, drop),
         cmocka_unit_test_setup_teardown(test_hostile_pointers, make, drop),
         cmocka_unit_test_setup_teardown(test_any_memory, make, drop),
         cmocka_unit_test_setup_teardown(test_any_symbols, make, drop),
