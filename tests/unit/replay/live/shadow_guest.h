@@ -436,4 +436,10 @@ static void record(struct guest *g, struct disk *disk, uint64_t seed, unsigned s
         fail_msg("%s", e.text);
 }
 
+static void record_close(struct guest *g)
+{
+    pc_close(&g->pc);
+    guest_memory_destroy(&g->memory);
+}
+
 #endif

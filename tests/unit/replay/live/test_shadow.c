@@ -156,7 +156,7 @@ static void follows_the_recording(void **state)
         assert_true(replayed.player.stats.events > 1000);
         assert_true(recorded.lane.completed_late > 100);
         replay_close(&replayed);
-        guest_memory_destroy(&recorded.memory);
+        record_close(&recorded);
         disk_close(disk);
         disk_close(shadow_disk);
     }
@@ -178,7 +178,7 @@ static void begins_with_what_was_written(void **state)
         fail_msg("%s", replayed.e.text);
     assert_same_disk(disk, shadow_disk);
     replay_close(&replayed);
-    guest_memory_destroy(&recorded.memory);
+    record_close(&recorded);
     disk_close(disk);
     disk_close(shadow_disk);
 }
@@ -320,7 +320,7 @@ static void goes_on_at_a_snapshot(void **state)
         assert_same_devices(&recorded.pc, &replayed.shadow.pc);
         assert_same_disk(disk, replayed.disk);
         replay_close(&replayed);
-        guest_memory_destroy(&recorded.memory);
+        record_close(&recorded);
         disk_close(disk);
         disk_close(replayed.disk);
     }
@@ -345,7 +345,7 @@ static void devices_that_do_not_fit_are_refused(void **state)
         replay_close(&replayed);
         disk_close(disk);
     }
-    guest_memory_destroy(&recorded.memory);
+    record_close(&recorded);
 }
 
 static void another_disk_is_noticed(void **state)
@@ -364,7 +364,7 @@ static void another_disk_is_noticed(void **state)
     if (!strstr(replayed.e.text, "is this the disk image, unchanged?"))
         fail_msg("%s", replayed.e.text);
     replay_close(&replayed);
-    guest_memory_destroy(&recorded.memory);
+    record_close(&recorded);
     disk_close(disk);
 }
 
@@ -394,7 +394,7 @@ static void other_devices_are_noticed(void **state)
         replay_close(&replayed);
         disk_close(disk);
     }
-    guest_memory_destroy(&recorded.memory);
+    record_close(&recorded);
 }
 
 static void state_round_trip(void **state)
@@ -417,13 +417,15 @@ static void state_round_trip(void **state)
     assert_int_equal(other->time.epoch_ns, EPOCH_NS);
     for (size_t len = 0; len < first.len; len++) { /* cut off anywhere */
         in = cursor_of(first.data, len);
+        pc_close(other);
         assert_int_equal(pc_init(other, &recorded.pc.config, &e), 0);
         assert_int_equal(pc_restore(other, &in), -1);
     }
+    pc_close(other);
     bytes_free(&first);
     bytes_free(&second);
     free(other);
-    guest_memory_destroy(&recorded.memory);
+    record_close(&recorded);
     disk_close(disk);
 }
 
@@ -463,14 +465,16 @@ static void garbage_does_no_harm(void **state)
                 irqchip_acknowledge(&pc->irqchip);
         }
         bytes_clear(&again);
+        lane_settle(&recorded.lane.link);
         pc_save(pc, &again);
+        pc_close(pc);
         free(bad);
     }
     assert_true(refused > 100);
     bytes_free(&good);
     bytes_free(&again);
     free(pc);
-    guest_memory_destroy(&recorded.memory);
+    record_close(&recorded);
     disk_close(disk);
 }
 
@@ -487,7 +491,7 @@ static void several_cpus_are_refused(void **state)
     assert_non_null(strstr(replayed.e.text, "several CPUs"));
     assert_null(replayed.player.follower);
     replay_close(&replayed);
-    guest_memory_destroy(&recorded.memory);
+    record_close(&recorded);
 }
 
 static int replay_kexec_port(uint64_t rip)
@@ -518,7 +522,7 @@ static void nobody_goes_live_behind_a_kexec(void **state)
     assert_int_equal(replay_kexec_port(0x2000), -1);
     assert_non_null(strstr(replayed.e.text, "at sync point 3 or later"));
     replay_close(&replayed);
-    guest_memory_destroy(&recorded.memory);
+    record_close(&recorded);
 }
 
 static int setup(void **state)
