@@ -9,7 +9,6 @@
 #include "base/x86.h"
 #include "cli/playing.h"
 #include "replay/core_file.h"
-#include "replay/divergence.h"
 
 struct core_options {
     struct snapshot_place place;
@@ -53,23 +52,6 @@ static int parse(struct core_options *o, int argc, char **argv, struct err *e)
 
 /* ---- what to do ---- */
 
-static int choose_place(struct core_task *t, struct err *e)
-{
-    const char *name = t->options->place.name;
-    struct snapshot_list list;
-    uint64_t last;
-
-    t->at = UINT64_MAX;
-    if (!name[0])
-        return 0;
-    if (recording_last_sync(t->recording, &last, e) < 0 ||
-        snapshot_list_load(&list, t->recording, e) < 0)
-        return -1;
-    const int rc = snapshot_list_find_point(&list, t->recording, name, last, &t->at, e);
-    snapshot_list_free(&list);
-    return rc;
-}
-
 static int check_output(const struct core_options *o, struct err *e)
 {
     struct stat own, other;
@@ -94,8 +76,8 @@ static int task_open(struct core_task *t, const struct core_options *o, struct e
     *t = (struct core_task){.options = o, .recording = recording_open(o->place.path, e)};
     if (!t->recording)
         return -1;
-    if (choose_place(t, e) == 0 && check_output(o, e) == 0 &&
-        symbol_list_load(&t->symbols, t->recording, e) == 0)
+    if (playing_find_point(t->recording, o->place.name, &t->at, e) == 0 &&
+        check_output(o, e) == 0 && symbol_list_load(&t->symbols, t->recording, e) == 0)
         return 0;
     task_close(t);
     return -1;
@@ -113,16 +95,8 @@ static int arrive(const struct core_task *t, struct player *p, struct err *e)
         return -1;
     if (!(p->at_sync && p->ordinal >= t->at) && playing_run(p, t->at, progress, e) < 0)
         return -1;
-    if (p->status == PLAYER_DIVERGED) {
-        divergence_report(p, stderr);
-        return STATUS_DIVERGED;
-    }
-    const bool there = t->at == UINT64_MAX ? p->status == PLAYER_ENDED || p->status == PLAYER_CUT
-                                           : p->ordinal >= t->at;
-    if (!there)
-        return err_set(e, STATUS_ERROR, "interrupted behind sync point %llu",
-                       (unsigned long long)p->ordinal);
-    return player_finish_exit(p, e);
+    const int rc = playing_arrived(p, t->at, e);
+    return rc ? rc : player_finish_exit(p, e);
 }
 
 static void find_kernel(const struct core_task *t, const struct player *p,
@@ -149,9 +123,7 @@ static void say(const struct core_task *t, const struct player *p, const struct 
 {
     const struct core_options *o = t->options;
     const struct core_kernel *k = core->kernel;
-    const char *end = t->at != UINT64_MAX         ? ""
-                      : p->status == PLAYER_ENDED ? ", the end"
-                                                  : ", where the recorder was killed";
+    const char *end = playing_which_end(p, t->at);
 
     if (o->json) {
         json_t *j = json_pack("{s:s, s:i, s:I, s:I, s:I, s:I}", "output", o->output, "cpus",
@@ -240,14 +212,10 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
 
     if (parse(&o, argc, argv, e) < 0 || task_open(&task, &o, e) < 0)
         return -1;
-    /* Of the recording alone: a place may be a number, too, and was looked for. */
-    struct snapshot_place whole = o.place;
-    whole.name[0] = '\0';
-    if (playing_needs(&whole, UINT64_MAX, false, &needs, e) < 0) {
+    if (playing_point_needs(&o.place, o.output, &needs, e) < 0) {
         task_close(&task);
         return -1;
     }
-    needs.write_paths[needs.write_path_count++] = o.output;
     if (!host_redirect(inv, &needs, &status, e))
         status = make(&task, e);
     task_close(&task);

@@ -10,7 +10,6 @@
 #include "cli/playing.h"
 #include "devices/disk/disk_image.h"
 #include "recording/meta.h"
-#include "replay/divergence.h"
 #include "replay/live/recorded_machine.h"
 
 struct disk_options {
@@ -147,23 +146,6 @@ static int choose_disk(struct disk_task *t, struct err *e)
     return number || count == 1 || writable == 1 ? 0 : refuse_to_guess(t, e);
 }
 
-static int choose_place(struct disk_task *t, struct err *e)
-{
-    const char *name = t->options->place.name;
-    struct snapshot_list list;
-    uint64_t last;
-
-    t->at = UINT64_MAX;
-    if (!name[0])
-        return 0;
-    if (recording_last_sync(t->recording, &last, e) < 0 ||
-        snapshot_list_load(&list, t->recording, e) < 0)
-        return -1;
-    const int rc = snapshot_list_find_point(&list, t->recording, name, last, &t->at, e);
-    snapshot_list_free(&list);
-    return rc;
-}
-
 static bool is_same_file(const char *a, const char *b)
 {
     struct stat first, second;
@@ -212,7 +194,8 @@ static int task_open(struct disk_task *t, const struct disk_options *o, struct e
                      "the machine in %s has several CPUs; the disk can only be had of one with a "
                      "single CPU",
                      o->place.path);
-    if (rc == 0 && choose_place(t, e) == 0 && check_output(t, e) == 0 &&
+    if (rc == 0 && playing_find_point(t->recording, o->place.name, &t->at, e) == 0 &&
+        check_output(t, e) == 0 &&
         recorded_disks_open(t->meta, o->disks, o->disk_count, o->place.path, &disks, &doubt, e) ==
             0)
         disk_set_close(&disks);
@@ -231,16 +214,8 @@ static int arrive(const struct disk_task *t, struct following *f, struct player 
 {
     if (following_play(f, p, t->at, e) < 0)
         return -1;
-    if (p->status == PLAYER_DIVERGED) {
-        divergence_report(p, stderr);
-        return STATUS_DIVERGED;
-    }
-    const bool there = t->at == UINT64_MAX ? p->status == PLAYER_ENDED || p->status == PLAYER_CUT
-                                           : p->ordinal >= t->at;
-    if (!there)
-        return err_set(e, STATUS_ERROR, "interrupted behind sync point %llu",
-                       (unsigned long long)p->ordinal);
-    return shadow_go_on(f->shadow, e);
+    const int rc = playing_arrived(p, t->at, e);
+    return rc ? rc : shadow_go_on(f->shadow, e);
 }
 
 static void say_progress(void *opaque, uint64_t done)
@@ -258,9 +233,7 @@ static void say(const struct disk_task *t, const struct player *p, const struct 
                 uint64_t bytes)
 {
     const struct disk_options *o = t->options;
-    const char *end = t->at != UINT64_MAX         ? ""
-                      : p->status == PLAYER_ENDED ? ", the end"
-                                                  : ", where the recorder was killed";
+    const char *end = playing_which_end(p, t->at);
 
     if (o->json) {
         json_t *j =
@@ -335,14 +308,10 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
 
     if (parse(&o, argc, argv, e) < 0 || task_open(&task, &o, e) < 0)
         return -1;
-    /* Of the recording alone: a place may be a number, too, and was looked for. */
-    struct snapshot_place whole = o.place;
-    whole.name[0] = '\0';
-    if (playing_needs(&whole, UINT64_MAX, false, &needs, e) < 0) {
+    if (playing_point_needs(&o.place, o.output, &needs, e) < 0) {
         task_close(&task);
         return -1;
     }
-    needs.write_paths[needs.write_path_count++] = o.output;
     if (!host_redirect(inv, &needs, &status, e))
         status = make(&task, e);
     task_close(&task);

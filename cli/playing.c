@@ -140,3 +140,53 @@ int playing_begin(struct player *p, const char *name, uint64_t until, struct err
     snapshot_list_free(&list);
     return rc;
 }
+
+/* ---- a place, and what is made of it ---- */
+
+int playing_find_point(const struct recording *r, const char *name, uint64_t *at, struct err *e)
+{
+    struct snapshot_list list;
+    uint64_t last;
+
+    *at = UINT64_MAX;
+    if (!name[0])
+        return 0;
+    if (recording_last_sync(r, &last, e) < 0 || snapshot_list_load(&list, r, e) < 0)
+        return -1;
+    const int rc = snapshot_list_find_point(&list, r, name, last, at, e);
+    snapshot_list_free(&list);
+    return rc;
+}
+
+int playing_point_needs(const struct snapshot_place *place, const char *output,
+                        struct host_needs *needs, struct err *e)
+{
+    /* Of the recording alone: a place may be a number, too, and was looked for. */
+    struct snapshot_place whole = *place;
+
+    whole.name[0] = '\0';
+    if (playing_needs(&whole, UINT64_MAX, false, needs, e) < 0)
+        return -1;
+    needs->write_paths[needs->write_path_count++] = output;
+    return 0;
+}
+
+int playing_arrived(const struct player *p, uint64_t at, struct err *e)
+{
+    if (p->status == PLAYER_DIVERGED) {
+        divergence_report(p, stderr);
+        return STATUS_DIVERGED;
+    }
+    const bool there =
+        at == UINT64_MAX ? p->status == PLAYER_ENDED || p->status == PLAYER_CUT : p->ordinal >= at;
+    return there ? 0
+                 : err_set(e, STATUS_ERROR, "interrupted behind sync point %llu",
+                           (unsigned long long)p->ordinal);
+}
+
+const char *playing_which_end(const struct player *p, uint64_t at)
+{
+    if (at != UINT64_MAX)
+        return "";
+    return p->status == PLAYER_ENDED ? ", the end" : ", where the recorder was killed";
+}

@@ -2,14 +2,13 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/program.h"
+#include "base/whole_file.h"
 #include "devices/disk/disk_format.h"
 #include "devices/disk/qemu_img.h"
 
@@ -20,12 +19,9 @@
 int disk_image_check(const char *path, const struct disk_image_making *how, struct err *e)
 {
     char program[4096];
-    struct stat st;
 
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return err_set(e, STATUS_ERROR, "cannot write to %s: it is no file", path);
-    if (!how->overwrite && access(path, F_OK) == 0)
-        return err_set(e, STATUS_ERROR, "%s exists; give --force, or another name with -o", path);
+    if (whole_file_check(path, how->overwrite, e) < 0)
+        return -1;
     if (!strcmp(how->format, "raw"))
         return 0;
     return program_find("qemu-img", program, sizeof program) &&
@@ -142,22 +138,10 @@ static int check_head(struct disk *disk, const char *path, const char *format, s
 int disk_image_make(struct disk *disk, const char *path, const struct disk_image_making *how,
                     uint64_t *bytes, struct err *e)
 {
-    char part[4096 + 8];
-    const mode_t mask = umask(0);
+    struct whole_file file;
 
-    umask(mask);
-    if (check_head(disk, path, how->format, e) < 0)
+    if (check_head(disk, path, how->format, e) < 0 || whole_file_begin(&file, path, e) < 0)
         return -1;
-    if (snprintf(part, sizeof part, "%s.XXXXXX", path) >= (int)sizeof part)
-        return err_set(e, STATUS_USAGE, "the name of the image is too long");
-    const int fd = mkostemp(part, O_CLOEXEC);
-    if (fd < 0)
-        return err_set(e, STATUS_ERROR, "cannot make %s: %s", path, strerror(errno));
-    int rc = fill(disk, part, path, how, bytes, e);
-    if (rc == 0 && (fchmod(fd, 0666 & ~mask) < 0 || rename(part, path) < 0))
-        rc = err_set(e, STATUS_ERROR, "cannot make %s: %s", path, strerror(errno));
-    if (rc < 0)
-        unlink(part);
-    close(fd);
-    return rc;
+    const int rc = fill(disk, file.part, path, how, bytes, e);
+    return whole_file_end(&file, rc == 0, e);
 }

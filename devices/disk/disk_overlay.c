@@ -47,42 +47,35 @@ static size_t run_of(const struct overlay *o, uint64_t offset, size_t len, bool 
     return n < len ? (size_t)n : len;
 }
 
-static int overlay_read(struct disk *disk, uint64_t offset, void *data, size_t len)
+/* now: only what needs no waiting; else it fails. */
+static bool read_runs(const struct overlay *o, uint64_t offset, uint8_t *at, size_t len, bool now)
 {
-    struct overlay *o = (struct overlay *)disk;
-    uint8_t *at = data;
-
     while (len) {
-        bool changed;
+        bool changed, done;
         size_t n = run_of(o, offset, len, &changed);
 
-        if (changed ? disk_file_read(o->fd, offset, at, n) < 0
-                    : disk_read(o->base, offset, at, n) < 0)
-            return -1;
-        at += n;
-        offset += n;
-        len -= n;
-    }
-    return 0;
-}
-
-static bool overlay_read_now(struct disk *disk, uint64_t offset, void *data, size_t len)
-{
-    struct overlay *o = (struct overlay *)disk;
-    uint8_t *at = data;
-
-    while (len) {
-        bool changed;
-        size_t n = run_of(o, offset, len, &changed);
-
-        if (changed ? disk_file_read(o->fd, offset, at, n) < 0
-                    : !disk_read_now(o->base, offset, at, n))
+        if (changed)
+            done = disk_file_read(o->fd, offset, at, n) == 0;
+        else
+            done = now ? disk_read_now(o->base, offset, at, n)
+                       : disk_read(o->base, offset, at, n) == 0;
+        if (!done)
             return false;
         at += n;
         offset += n;
         len -= n;
     }
     return true;
+}
+
+static int overlay_read(struct disk *disk, uint64_t offset, void *data, size_t len)
+{
+    return read_runs((struct overlay *)disk, offset, data, len, false) ? 0 : -1;
+}
+
+static bool overlay_read_now(struct disk *disk, uint64_t offset, void *data, size_t len)
+{
+    return read_runs((struct overlay *)disk, offset, data, len, true);
 }
 
 /* Before a part of the cluster is changed: bring the whole of it into the memory file. */
