@@ -8,12 +8,12 @@
 #include "base/whole_file.h"
 #include "base/x86.h"
 #include "cli/playing.h"
-#include "replay/core_file.h"
+#include "replay/core_compressed.h"
 
 struct core_options {
     struct snapshot_place place;
     const char *output;
-    bool force, quiet, json;
+    bool compress, force, quiet, json;
 };
 
 /* What is to be done, once the recording was looked into. */
@@ -31,6 +31,8 @@ static const struct option_entry options[] = {
      .value = "FILE",
      .help = "the core to be made",
      .member = offsetof(struct core_options, output)},
+    FLAG_OPTION('c', "compress", struct core_options, compress,
+                "in the format of kdump's makedumpfile, for crash and drgn"),
     FLAG_OPTION('f', "force", struct core_options, force, "overwrite an existing file"),
     FLAG_OPTION('q', "quiet", struct core_options, quiet, "say nothing"),
     FLAG_OPTION(0, "json", struct core_options, json, "say what was made as JSON"),
@@ -151,22 +153,23 @@ static int write_core(const struct core_task *t, struct player *p, const struct 
 {
     const struct core_options *o = t->options;
     const bool progress = !o->quiet && isatty(STDERR_FILENO);
-    const struct core_making how = {
+    struct core_output out = {
+        .path = o->output,
         .stop = stop_signals_came(),
         .progress = progress ? say_progress : NULL,
         .opaque = &p->vm.memory,
     };
     struct whole_file file;
-    uint64_t bytes;
 
     if (whole_file_begin(&file, o->output, e) < 0)
         return -1;
-    int rc = core_file_write(core, file.fd, o->output, &how, &bytes, e);
+    out.fd = file.fd;
+    int rc = o->compress ? core_compressed_write(core, &out, e) : core_file_write(core, &out, e);
     if (progress)
         fputs("\r\033[K", stderr);
     rc = whole_file_end(&file, rc == 0, e);
     if (rc == 0)
-        say(t, p, core, bytes);
+        say(t, p, core, out.bytes);
     return rc;
 }
 

@@ -1,10 +1,9 @@
 #ifndef REPLAY_CORE_FILE_H
 #define REPLAY_CORE_FILE_H
 
-#include <stdatomic.h>
-
 #include "recording/cpu_state.h"
 #include "replay/core_kernel.h"
+#include "replay/core_output.h"
 
 /*
  * A core of a machine, an ELF file as kdump's /proc/vmcore is one:
@@ -22,15 +21,7 @@ struct core {
     const struct core_kernel *kernel;
 };
 
-struct core_making {
-    const atomic_int *stop;                        /* it fails as soon as this is not 0 */
-    void (*progress)(void *opaque, uint64_t done); /* bytes of memory; NULL: nobody is told */
-    void *opaque;
-};
-
-/* Write it to an empty file. Pages that are zero take no room. *bytes: of memory, that do. path:
- * what errors call the file. */
-int core_file_write(const struct core *core, int fd, const char *path,
-                    const struct core_making *how, uint64_t *bytes, struct err *e);
+/* Write it to an empty file. Pages that are zero take no room. */
+int core_file_write(const struct core *core, struct core_output *out, struct err *e);
 
 #endif

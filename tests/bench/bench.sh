@@ -7,6 +7,7 @@
 set -u
 tree=$(cd "$(dirname "$0")/../.." && pwd)
 . "$tree/tests/lib/common.sh"
+. "$tree/tests/lib/rr.sh"
 PATH=$PATH:/sbin:/usr/sbin
 pairs=${1:-3}
 shift
@@ -65,35 +66,21 @@ run_ditto() {
     note "$load" replay_rss "$(json_field max_rss_kib run.err)"
 }
 
-# The image's own kernel, initrd and command line, for QEMU.
-extract_boot_files() {
-    image_file '^vmlinuz-' vmlinuz && image_file '^initrd.img-' initrd || return 1
-    debugfs -R "cat /boot/grub/grub.cfg" "$IMAGE?offset=1048576" 2>/dev/null |
-        sed -n 's|.*linux[ 	]*/boot/vmlinuz-[^ ]* ||p' >cmdline
-    [ -s cmdline ]
-}
-
-# qemu WORKLOAD WHAT ICOUNT...: one run to power-off.
+# qemu WORKLOAD HOW: one run to power-off, as rr_run.
 qemu() {
-    local load=$1 what=$2 start
-    shift 2
-    start=$(date +%s%N)
-    bounded 1200 qemu-system-x86_64 -accel tcg "$@" -m 256 -display none -nic none -no-reboot \
-        -kernel vmlinuz -initrd initrd -serial file:run.out \
-        -append "$(cat cmdline) ditto.script=$load ditto.n=$(rounds_of "$load")" \
-        -drive "file=$IMAGE,format=raw,if=none,snapshot=on,id=image" \
-        -drive driver=blkreplay,if=none,image=image,id=replayed \
-        -device virtio-blk-pci,drive=replayed </dev/null >run.err 2>&1
-    grep -q "ditto: $load ended with status 0" run.out || { failed "QEMU, $load, $what" && return; }
-    note "$load" "$what" "$(awk "BEGIN { print ($(date +%s%N) - $start) / 1e9 }")"
+    local load=$1 how=$2
+    rr_run "$how" -m 256 -nic none -kernel vmlinuz -initrd initrd "${rr_disks[@]}" \
+        -append "$(cat cmdline) ditto.script=$load ditto.n=$(rounds_of "$load")"
+    grep -q "ditto: $load ended with status 0" run.out || { failed "QEMU, $load, $how" && return; }
+    note "$load" "qemu_$how" "$rr_seconds"
 }
 
 run_qemu() {
     rm -f rr.bin
-    qemu "$1" qemu_plain
-    qemu "$1" qemu_recorded -icount shift=auto,rr=record,rrfile=rr.bin
+    qemu "$1" plain
+    qemu "$1" recorded
     note "$1" qemu_log "$(stat -c %s rr.bin)"
-    qemu "$1" qemu_replayed -icount shift=auto,rr=replay,rrfile=rr.bin
+    qemu "$1" replayed
 }
 
 # seconds WORKLOAD WHAT BASE: the median, and how many times the base's it is.
@@ -129,10 +116,12 @@ table() {
 }
 
 trouble=0
-extract_boot_files || {
+rr_boot_files || {
     echo "bench: cannot read kernel and initrd out of $IMAGE (debugfs is in e2fsprogs)" >&2
     exit 1
 }
+rr_disks=()
+rr_disk "$IMAGE"
 for round in $(seq "$pairs"); do
     for load in $workloads; do
         echo "bench: round $round of $pairs, $load" >&2

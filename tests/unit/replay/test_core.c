@@ -1,5 +1,7 @@
-/* replay/core_kernel.c and core_file.c: a core of made-up memory, read back by the numbers of the
- * ELF specification, and what a hostile kernel says of itself. */
+/* replay/core_kernel.c, core_file.c and core_compressed.c: cores of made-up memory, read back by
+ * the numbers of the ELF specification and of makedumpfile's, and what a hostile kernel says of
+ * itself.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,10 +12,11 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "base/x86.h"
 #include "mmu/walk.h"
-#include "replay/core_file.h"
+#include "replay/core_compressed.h"
 #include "tests/unit/random.h"
 
 /* Some memory above 4 GiB, too. */
@@ -340,12 +343,10 @@ static uint64_t take_note(uint64_t *at, const char *note, unsigned type, unsigne
     return content;
 }
 
-static void check_notes(const struct vcpu_state *cpus)
+static void check_notes(const struct vcpu_state *cpus, uint64_t at, uint64_t len)
 {
-    uint64_t at = get(64 + 8, 8);
-    const uint64_t end = at + get(64 + 32, 8);
+    const uint64_t end = at + len;
 
-    assert_int_equal(get(64, 4), 4);
     for (unsigned i = 0; i < 2; i++) {
         const uint64_t status = take_note(&at, "CORE", 1, 336);
         assert_int_equal(get(status + 32, 4), i ? 4321 : 0);      /* pr_pid */
@@ -372,32 +373,32 @@ static void check_notes(const struct vcpu_state *cpus)
     assert_int_equal(at, end);
 }
 
-static void write_file(const struct vcpu_state *cpus, int fd)
+static int write_core(const struct vcpu_state *cpus, bool compressed, struct core_output *out,
+                      struct err *e)
 {
     const struct core core = {.memory = &m, .cpus = cpus, .cpu_count = 2, .kernel = &kernel};
-    const struct core_making how = {0};
-    uint64_t bytes;
+
+    return compressed ? core_compressed_write(&core, out, e) : core_file_write(&core, out, e);
+}
+
+static void write_file(const struct vcpu_state *cpus, bool compressed)
+{
+    struct core_output out = {.fd = memfd_create("core", MFD_CLOEXEC), .path = "x"};
     struct stat st;
     struct err e;
 
-    assert_int_equal(core_file_write(&core, fd, "x", &how, &bytes, &e), 0);
-    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(write_core(cpus, compressed, &out, &e), 0);
+    assert_int_equal(fstat(out.fd, &st), 0);
     file_len = (size_t)st.st_size;
-    assert_true((uint64_t)st.st_blocks * 512 < bytes + (1u << 20)); /* holes */
-    assert_true(bytes % PAGE_BYTES == 0 && bytes < 64 * PAGE_BYTES);
-    file = mmap(NULL, file_len, PROT_READ, MAP_SHARED, fd, 0);
+    assert_true((uint64_t)st.st_blocks * 512 < out.bytes + (compressed ? 32u << 20 : 1u << 20));
+    assert_true(out.bytes % PAGE_BYTES == 0 && out.bytes < 64 * PAGE_BYTES);
+    file = mmap(NULL, file_len, PROT_READ, MAP_SHARED, out.fd, 0);
     assert_ptr_not_equal(file, MAP_FAILED);
+    close(out.fd);
 }
 
-static void test_a_core(void **state)
+static void make_cpus(struct vcpu_state cpus[2])
 {
-    static struct vcpu_state cpus[2];
-    char path[] = "/tmp/ditto-core-XXXXXX";
-    const int fd = mkstemp(path);
-
-    (void)state;
-    assert_true(fd >= 0);
-    unlink(path);
     for (unsigned i = 0; i < 2; i++) {
         uint64_t *r = (uint64_t *)&cpus[i].regs;
         for (unsigned j = 0; j < sizeof cpus[i].regs / 8; j++)
@@ -408,18 +409,27 @@ static void test_a_core(void **state)
         cpus[i].sregs.gs.base = 0xffff888000000000 + i;
         cpus[i].sregs.cr3 = ROOT;
     }
+}
+
+static void test_a_core(void **state)
+{
+    static struct vcpu_state cpus[2];
+
+    (void)state;
+    make_cpus(cpus);
     *word(0) = 1;
     *word(MEMORY_HOLE_BASE - 8) = 2;
     *word(MEMORY_HIGH_BASE) = 3;
     *word(MEMORY_HIGH_BASE + (64u << 20) - 8) = 4;
     *word(0x5000000) = 0; /* touched, and zero */
     find(ROOT);
-    write_file(cpus, fd);
+    write_file(cpus, false);
     assert_memory_equal(file, "\177ELF\2\1\1", 7);
     assert_int_equal(get(16, 2), 4);  /* ET_CORE */
     assert_int_equal(get(18, 2), 62); /* x86-64 */
     assert_int_equal(get(56, 2), 7);  /* e_phnum */
-    check_notes(cpus);
+    assert_int_equal(get(64, 4), 4);
+    check_notes(cpus, get(64 + 8, 8), get(64 + 32, 8));
     assert_range(1, MAP, 0, MEMORY_HOLE_BASE);
     assert_range(2, MAP + MEMORY_HIGH_BASE, MEMORY_HIGH_BASE, 64u << 20);
     assert_range(3, IMAGE, IMAGE_AT, 0xa01000);
@@ -428,27 +438,94 @@ static void test_a_core(void **state)
     assert_range(6, IMAGE + 0xa00000, IMAGE_AT + 0xa00000, 0x1600000);
     assert_int_equal(get(file_len - 8, 8), 4);
     munmap((void *)(uintptr_t)file, file_len);
-    close(fd);
+}
+
+/* The page of this number among those of RAM is what memory has. */
+static void assert_packed(uint64_t descriptors, uint64_t index, const void *page)
+{
+    const uint64_t at = descriptors + index * 24, len = get(at + 8, 4);
+    uint8_t unpacked[PAGE_BYTES];
+    uLongf bytes = sizeof unpacked;
+
+    if (get(at + 12, 4) == 0) {
+        assert_int_equal(len, PAGE_BYTES);
+        assert_memory_equal(file + get(at, 8), page, PAGE_BYTES);
+        return;
+    }
+    assert_int_equal(get(at + 12, 4), 1); /* by zlib */
+    assert_int_equal(uncompress(unpacked, &bytes, file + get(at, 8), len), Z_OK);
+    assert_int_equal(bytes, PAGE_BYTES);
+    assert_memory_equal(unpacked, page, PAGE_BYTES);
+}
+
+static void test_a_compressed_core(void **state)
+{
+    static struct vcpu_state cpus[2];
+    const uint64_t pages = MEMORY / PAGE_BYTES, hole = MEMORY_HOLE_BASE / PAGE_BYTES;
+    const uint64_t end = (MEMORY_HIGH_BASE + (64u << 20)) / PAGE_BYTES;
+    uint8_t noise[PAGE_BYTES];
+    uint64_t seed = RANDOM_SEED;
+
+    (void)state;
+    make_cpus(cpus);
+    for (unsigned i = 0; i < PAGE_BYTES; i++)
+        noise[i] = (uint8_t)(random_next(&seed) >> 32);
+    memcpy(word(0x5000000), noise, PAGE_BYTES); /* nothing makes that smaller */
+    *word(MEMORY_HIGH_BASE + (64u << 20) - 8) = 4;
+    find(ROOT);
+    write_file(cpus, true);
+    assert_memory_equal(file, "KDUMP   ", 8);
+    assert_int_equal(get(8, 4), 6);
+    assert_string_equal((const char *)file + 12, "Linux");
+    assert_string_equal((const char *)file + 12 + 2 * 65, "6.1.0-made-up");
+    assert_int_equal(get(428, 4), PAGE_BYTES);
+    assert_int_equal(get(440, 4), end); /* max_mapnr */
+    assert_int_equal(get(460, 4), 2);
+    assert_int_equal(get(PAGE_BYTES, 8), IMAGE_AT - (IMAGE - 0xffffffff80000000));
+    assert_memory_equal(file + get(PAGE_BYTES + 32, 8), TEXT, sizeof TEXT - 1);
+    assert_int_equal(get(PAGE_BYTES + 40, 8), sizeof TEXT - 1);
+    check_notes(cpus, get(PAGE_BYTES + 48, 8), get(PAGE_BYTES + 56, 8));
+    assert_int_equal(get(PAGE_BYTES + 96, 8), end);
+
+    const uint64_t bitmap = (1 + get(432, 4)) * PAGE_BYTES, blocks = get(436, 4);
+    const uint64_t descriptors = bitmap + blocks * PAGE_BYTES;
+    assert_int_equal(blocks, 2 * ((end + 8 * PAGE_BYTES - 1) / (8 * PAGE_BYTES)));
+    for (unsigned i = 0; i < 2; i++) {
+        const uint64_t at = bitmap + i * blocks / 2 * PAGE_BYTES;
+        assert_int_equal(get(at, 1), 0xff);
+        assert_int_equal(get(at + hole / 8 - 1, 1), 0xff);
+        assert_int_equal(get(at + hole / 8, 1), 0);
+        assert_int_equal(get(at + MEMORY_HIGH_BASE / PAGE_BYTES / 8 - 1, 1), 0);
+        assert_int_equal(get(at + end / 8 - 1, 1), 0xff);
+    }
+    assert_packed(descriptors, 0x5000, noise);
+    assert_packed(descriptors, IMAGE_AT / PAGE_BYTES, word(IMAGE_AT));
+    assert_packed(descriptors, 0x1803, word(0x1803000));
+    assert_packed(descriptors, pages - 1, word(MEMORY_HIGH_BASE + (64u << 20) - PAGE_BYTES));
+    assert_packed(descriptors, 0x6000, word(0x6000000));
+    assert_int_equal(get(descriptors + 0x6000 * 24, 8), get(descriptors + 0x6001 * 24, 8));
+    assert_true(get(descriptors + 0x5000 * 24, 8) >= descriptors + pages * 24);
+    munmap((void *)(uintptr_t)file, file_len);
 }
 
 static void test_errors(void **state)
 {
     static const atomic_int stop = 1;
-    static struct vcpu_state cpu;
-    const struct core core = {.memory = &m, .cpus = &cpu, .cpu_count = 1, .kernel = &kernel};
-    struct core_making how = {0};
-    uint64_t bytes;
+    static struct vcpu_state cpus[2];
     struct err e;
 
     (void)state;
     find(ROOT);
-    assert_int_equal(core_file_write(&core, -1, "x", &how, &bytes, &e), -1);
-    assert_string_equal(e.text, "cannot write to x: Bad file descriptor");
-    const int fd = memfd_create("core", MFD_CLOEXEC);
-    how.stop = &stop;
-    assert_int_equal(core_file_write(&core, fd, "x", &how, &bytes, &e), -1);
-    assert_string_equal(e.text, "interrupted before x was written");
-    close(fd);
+    for (int compressed = 0; compressed < 2; compressed++) {
+        struct core_output out = {.fd = -1, .path = "x"};
+        assert_int_equal(write_core(cpus, compressed, &out, &e), -1);
+        assert_string_equal(e.text, "cannot write to x: Bad file descriptor");
+        out.fd = memfd_create("core", MFD_CLOEXEC);
+        out.stop = &stop;
+        assert_int_equal(write_core(cpus, compressed, &out, &e), -1);
+        assert_string_equal(e.text, "interrupted before x was written");
+        close(out.fd);
+    }
 }
 
 int main(void)
@@ -462,6 +539,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_any_memory, make, drop),
         cmocka_unit_test_setup_teardown(test_any_symbols, make, drop),
         cmocka_unit_test_setup_teardown(test_a_core, make, drop),
+        cmocka_unit_test_setup_teardown(test_a_compressed_core, make, drop),
         cmocka_unit_test_setup_teardown(test_errors, make, drop),
     };
 
