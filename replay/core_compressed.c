@@ -120,6 +120,9 @@ static void put_headers(struct bytes *b, const struct core *core)
         .signature = {'K', 'D', 'U', 'M', 'P', ' ', ' ', ' '},
         .version = HEADER_VERSION,
         .system = "Linux",
+        .node = "(none)", /* libkdumpfile believes no header in which one of these is empty */
+        .build = "(none)",
+        .domain = "(none)",
         .machine = "x86_64",
         .status = PACKED_BY_ZLIB,
         .block_bytes = PAGE_BYTES,

@@ -53,6 +53,10 @@ core_shows() {
         diff shown <(head -n "$(wc -l <shown)" "replay.$n")
     done
     ! cmp -s at-1.core at-2.core
+    ditto 0 core --compress "$linux@$((last - 100))" -o at-2.kdump
+    [ "$(head -c 8 at-2.kdump)" = 'KDUMP   ' ]
+    strings -n 6 at-2.kdump | head -n 4 | grep -q '^[5-9]\..*-amd64$' # in its header
+    [ "$(stat -c %s at-2.kdump)" -lt $(($(stat -c %b at-2.core) * 512 / 2)) ]
     ditto 0 core "$linux" -o end.core
     [[ $output == *'end.core: the machine as it was at sync point '"$last"', the end: '*' bytes of memory, of which '* ]]
 }
@@ -64,6 +68,8 @@ core_shows() {
     readelf -l small.core | grep -q 'LOAD .* 0xffff888000000000 0x0000000000000000$'
     ditto 0 core --quiet small.ditto@1 -o first.core
     [ -z "$output" ]
+    ditto 0 core --compress --quiet small.ditto -o small.kdump
+    [ "$(head -c 8 small.kdump)" = 'KDUMP   ' ]
     long
     linux_recording
     ditto 0 core "$linux@3" -o early.core
