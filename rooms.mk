@@ -3,7 +3,7 @@
 # another include is "no such file". ARCHITECTURE.md says what lives in each room; tests/rooms.sh tests this.
 #
 # Lowest first.
-ROOMS := base mmu recording recording/order devices devices/virtio devices/disk boot boot/diskimage \
+ROOMS := base mmu recording recording/order recording/places devices devices/virtio devices/disk boot boot/diskimage \
 	vmm/kvm vmm/points vmm/points/trace vmm/points/pmu recorder vmm/machine vmm/machine/crew \
 	replay replay/gdb replay/live host host/net host/doctor cli
 
@@ -12,6 +12,7 @@ sees.mmu := base
 # The recording file and its language: no KVM, no devices.
 sees.recording := mmu
 sees.recording/order := recording
+sees.recording/places := recording
 # Devices know no hypervisor.
 sees.devices := mmu devices/virtio devices/disk
 sees.devices/disk := base
@@ -27,7 +28,7 @@ sees.recorder := vmm/kvm recording/order devices
 sees.vmm/machine := vmm/points recorder vmm/machine/crew
 sees.vmm/machine/crew := vmm/machine
 # A replay has no devices and no machine.
-sees.replay := vmm/points recording/order
+sees.replay := vmm/points recording/order recording/places
 sees.replay/gdb := replay
 # Going live is where the two meet.
 sees.replay/live := replay vmm/machine

@@ -11,4 +11,9 @@
 #define MAX_NICS  4u
 #define FRAME_MAX 65550u
 
+/* Marks of one recording, which a guest makes as many of as it likes, and the bytes of one's text.
+ */
+#define MARKS_MAX 65536u
+#define MARK_MAX  120u
+
 #endif

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "cli/command.h"
 #include "recording/event.h"
-#include "recording/snapshot_list.h"
+#include "recording/places/snapshot_list.h"
 #include "recording/stream_reader.h"
 #include "recording/streams.h"
 #include "replay/divergence.h"
@@ -75,6 +75,13 @@ static void device_event_format(const struct event *event, char *text, size_t si
     case EVENT_DISK_DONE:
         snprintf(text, size, "disk %u completes %u request%s", event->disk_done.disk,
                  event->disk_done.count, event->disk_done.count == 1 ? "" : "s");
+        break;
+    case EVENT_MARK:
+        snprintf(text, size, "mark%s: %s", event->mark.by_guest ? " of the guest" : "",
+                 event->mark.text);
+        break;
+    case EVENT_BOOT:
+        snprintf(text, size, "the machine boots again");
         break;
     default:
         snprintf(text, size, "event %d", event->kind);

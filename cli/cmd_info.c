@@ -5,12 +5,12 @@
 
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/snapshot_table.h"
+#include "cli/place_table.h"
 #include "recording/doubts.h"
 #include "recording/landings.h"
 #include "recording/meta.h"
 #include "recording/reader.h"
-#include "recording/snapshot_list.h"
+#include "recording/places/snapshot_list.h"
 #include "recording/streams.h"
 #include "vmm/kvm/frame_rf.h"
 
@@ -154,13 +154,15 @@ static void show(json_t *j, const char *path)
 static int show_all(const struct recording *r, const char *path, bool as_json, struct err *e)
 {
     struct snapshot_list list;
+    struct mark_list marks = {0};
 
     if (snapshot_list_load(&list, r, e) < 0)
         return -1;
     json_t *j = collect(r), *doubts = json_array();
     json_object_set_new(j, "unsure", doubts);
-    if (doubts_read(r, add_doubt, doubts, e) < 0) {
+    if (mark_list_load(&marks, r, e) < 0 || doubts_read(r, add_doubt, doubts, e) < 0) {
         snapshot_list_free(&list);
+        mark_list_free(&marks);
         json_decref(j);
         return -1;
     }
@@ -169,13 +171,18 @@ static int show_all(const struct recording *r, const char *path, bool as_json, s
             list.at[i].live = 0;
     if (as_json) {
         json_object_set_new(j, "snapshots", snapshot_table_json(&list));
+        json_object_set_new(j, "marks", mark_table_json(&marks));
+        json_object_set_new(j, "boots", boot_table_json(&marks));
         json_dumpf(j, stdout, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_ENSURE_ASCII);
         putchar('\n');
     } else {
         show(j, path);
         snapshot_table_show(&list);
+        boot_table_show(&marks);
+        mark_table_show(&marks);
     }
     snapshot_list_free(&list);
+    mark_list_free(&marks);
     json_decref(j);
     return 0;
 }
@@ -242,10 +249,10 @@ const struct command command_info = {
     .name = "info",
     .summary = "say what a recording holds, and check its file",
     .usage = "info [OPTIONS] REC",
-    .about =
-        "Says what a recording holds: the machine, how it was booted, how it ended, where its "
-        "bytes go,\n"
-        "and its snapshots (live: run --from can begin at it). Every block of the file is checked.",
+    .about = "Says what a recording holds: the machine, how it was booted, how it ended, where its "
+             "bytes go,\n"
+             "its snapshots (live: run --from can begin at it), its boots and marks. Every block "
+             "of the file is checked.",
     .options = options,
     .run = run,
 };

@@ -87,8 +87,10 @@ static int choose(struct snapshot_options *o, const struct recording *r, struct 
     uint64_t last;
     int rc = 0;
 
-    if (o->place.name[0])
+    if (o->place.name[0] && (o->at || !mark_place_is(o->place.name)))
         return err_set(e, STATUS_USAGE, "snapshot: give a recording, without @%s", o->place.name);
+    if (o->place.name[0] && mark_place_find(r, o->place.name, &o->at, e) < 0)
+        return -1;
     if (o->disk_count && recorded_cpus(r) > 1)
         return err_set(e, STATUS_ERROR,
                        "snapshot --disk is for going live, which a machine with several CPUs, as "
@@ -226,12 +228,13 @@ static int run(const struct invocation *inv, int argc, char **argv, struct err *
 const struct command command_snapshot = {
     .name = "snapshot",
     .summary = "keep the machine's state at a sync point in its recording",
-    .usage = "snapshot [OPTIONS] REC",
-    .about = "Replays a recording to a sync point and keeps the machine's state there in the "
-             "recording, so that\n"
-             "dittovm replay REC@NAME begins at it, and dittovm replay --gdb is there in a moment. "
-             "'dittovm info'\n"
-             "lists the snapshots of a recording.",
+    .usage = "snapshot [OPTIONS] REC[@mark:TEXT]",
+    .about =
+        "Replays a recording to a sync point, or to a mark, and keeps the machine's state there "
+        "in the recording, so that\n"
+        "dittovm replay REC@NAME begins at it, and dittovm replay --gdb is there in a moment. "
+        "'dittovm info'\n"
+        "lists the snapshots of a recording.",
     .options = options,
     .run = run,
 };

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "boot/kernel_code.h"
-#include "recording/snapshot_list.h"
+#include "recording/places/snapshot_list.h"
 #include "replay/live/shadow.h"
 #include "replay/player.h"
 #include "replay/snapshot_adder.h"

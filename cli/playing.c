@@ -19,6 +19,18 @@ static void interrupt_player(void *opaque)
     player_interrupt(opaque);
 }
 
+/* The sync point of a place that is a mark or a boot; -1: there is none, or `until` is before it.
+ */
+static int find_marked(const struct recording *r, const char *name, uint64_t until, uint64_t *at,
+                       struct err *e)
+{
+    if (mark_place_find(r, name, at, e) < 0)
+        return -1;
+    return *at <= until ? 0
+                        : err_set(e, STATUS_USAGE, "--to %llu is before '%s', at sync point %llu",
+                                  (unsigned long long)until, name, (unsigned long long)*at);
+}
+
 /* The snapshot that was named; NULL with an error when there is none, or `until` is before it. */
 static const struct snapshot_entry *find(const struct snapshot_list *list,
                                          const struct recording *r, const char *name,
@@ -36,9 +48,12 @@ static const struct snapshot_entry *find(const struct snapshot_list *list,
 static int check_place(const struct recording *r, const char *name, uint64_t until, struct err *e)
 {
     struct snapshot_list list;
+    uint64_t at;
 
     if (!name[0])
         return 0;
+    if (mark_place_is(name))
+        return find_marked(r, name, until, &at, e);
     if (snapshot_list_load(&list, r, e) < 0)
         return -1;
     int rc = find(&list, r, name, until, e) ? 0 : -1;
@@ -121,24 +136,39 @@ int playing_run(struct player *p, uint64_t until, bool progress, struct err *e)
     return rc;
 }
 
+/* To there, from the last snapshot before, unseen. */
+static int go_to_mark(struct player *p, uint64_t at, struct err *e)
+{
+    void (*const console)(void *opaque, uint8_t byte) = p->console;
+
+    p->console = NULL;
+    const int rc = playing_run(p, at, false, e);
+    p->console = console;
+    return rc;
+}
+
 int playing_begin(struct player *p, const char *name, uint64_t until, struct err *e)
 {
+    const bool marked = mark_place_is(name);
     const struct snapshot_entry *from;
     struct snapshot_list list;
+    uint64_t at = until;
     int rc = 0;
 
+    if (marked && find_marked(p->recording, name, until, &at, e) < 0)
+        return -1;
     if (snapshot_list_load(&list, p->recording, e) < 0)
         return -1;
-    if (name[0])
+    if (name[0] && !marked)
         from = find(&list, p->recording, name, until, e);
     else
-        from = snapshot_list_before(&list, until);
-    if (!from && name[0])
+        from = snapshot_list_before(&list, at);
+    if (!from && name[0] && !marked)
         rc = -1;
     else if (from)
         rc = player_enter(p, from, e);
     snapshot_list_free(&list);
-    return rc;
+    return rc == 0 && marked ? go_to_mark(p, at, e) : rc;
 }
 
 /* ---- a place, and what is made of it ---- */

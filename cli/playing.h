@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "cli/command.h"
-#include "recording/snapshot_list.h"
+#include "recording/places/snapshot_list.h"
 #include "replay/player.h"
 
 /* What the commands that play a recording share. */

@@ -51,19 +51,26 @@ static int serve_gdb(struct timeline *t, const struct replay_options *o, struct 
     return end < 0 ? -1 : 0;
 }
 
-/* Go where gdb is to begin: at the snapshot that was named, at --to, or at the beginning. */
+/* Go where gdb is to begin: at the snapshot or mark that was named, at --to, or at the beginning.
+ */
 static int go_to_start(struct timeline *t, const struct replay_options *o, struct err *e)
 {
-    const struct snapshot_entry *named = NULL;
-    uint64_t to = o->until;
+    const struct recording *r = t->player->recording;
+    const char *name = o->place.name;
+    const struct snapshot_entry *snapshot;
+    uint64_t to = o->until, named = to;
 
-    if (o->place.name[0]) {
-        named = snapshot_list_find(&t->snapshots, t->player->recording, o->place.name, e);
-        if (!named)
+    if (mark_place_is(name)) {
+        if (mark_place_find(r, name, &named, e) < 0)
             return -1;
+    } else if (name[0]) {
+        snapshot = snapshot_list_find(&t->snapshots, r, name, e);
+        if (!snapshot)
+            return -1;
+        named = snapshot->ordinal;
     }
-    if (to == UINT64_MAX && named)
-        to = named->ordinal;
+    if (to == UINT64_MAX)
+        to = named;
     return to == UINT64_MAX || timeline_seek(t, to, e) != TIMELINE_FAILED ? 0 : -1;
 }
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "recording/snapshot_list.h"
+#include "recording/places/snapshot_list.h"
 #include "replay/player.h"
 
 /* `replay` shows what the machine put out; `verify` is the same without the output. */

@@ -10,7 +10,7 @@
 #include "devices/disk/disk_seed.h"
 #include "devices/disk/disk_set.h"
 #include "host/net/net_spec.h"
-#include "recording/snapshot_list.h"
+#include "recording/places/snapshot_list.h"
 #include "vmm/points/clock.h"
 
 /* The command line of `dittovm run`. Strings belong to argv, but for `recording`. */

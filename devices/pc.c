@@ -5,7 +5,7 @@
 
 #include "devices/acpi.h"
 
-#define STATE_VERSION 1
+#define STATE_VERSION 2 /* 1: before mark_port */
 
 /* ---- the outside world of the devices ---- */
 
@@ -123,10 +123,14 @@ static int add_legacy_devices(struct pc *pc, struct err *e)
                 pc->config.transmit_opaque);
     i8042_init(&pc->i8042, requests);
     pmtimer_init(&pc->pmtimer, wire(pc, PM_SCI_IRQ), time, requests);
+    mark_port_init(&pc->mark_port,
+                   (struct mark_pin){.mark = pc->config.mark, .opaque = pc->config.opaque});
     if (irqchip_attach(chip, &pc->pio, e) < 0 || pit_attach(&pc->pit, &pc->pio, e) < 0 ||
         rtc_attach(&pc->rtc, &pc->pio, e) < 0 ||
         serial_attach(&pc->serial, &pc->pio, SERIAL_COM1_PORT, e) < 0 ||
-        i8042_attach(&pc->i8042, &pc->pio, e) < 0 || pmtimer_attach(&pc->pmtimer, &pc->pio, e) < 0)
+        i8042_attach(&pc->i8042, &pc->pio, e) < 0 ||
+        pmtimer_attach(&pc->pmtimer, &pc->pio, e) < 0 ||
+        mark_port_attach(&pc->mark_port, &pc->pio, e) < 0)
         return -1;
     add_device(pc, &pc->pit.dev);
     add_device(pc, &pc->rtc.dev);
@@ -325,11 +329,14 @@ void pc_save(const struct pc *pc, struct bytes *out)
     bytes_put_u8(out, (uint8_t)pc->device_count);
     for (unsigned i = 0; i < pc->device_count; i++)
         pc->devices[i]->ops->save(pc->devices[i], out);
+    pc->mark_port.dev.ops->save(&pc->mark_port.dev, out);
 }
 
 int pc_restore(struct pc *pc, struct cursor *in)
 {
-    if (cursor_u8(in) != STATE_VERSION)
+    const uint8_t version = cursor_u8(in);
+
+    if (version < 1 || version > STATE_VERSION)
         return -1;
     pc->time.now_ns = cursor_u64(in); /* first: some devices compare their state with it */
     pc->time.epoch_ns = cursor_u64(in);
@@ -338,5 +345,7 @@ int pc_restore(struct pc *pc, struct cursor *in)
     for (unsigned i = 0; i < pc->device_count; i++)
         if (pc->devices[i]->ops->restore(pc->devices[i], in) < 0)
             return -1;
+    if (version > 1 && pc->mark_port.dev.ops->restore(&pc->mark_port.dev, in) < 0)
+        return -1;
     return in->bad || cursor_left(in) ? -1 : 0;
 }

@@ -14,6 +14,7 @@
 #include "devices/ioapic.h"
 #include "devices/irqchip.h"
 #include "devices/lapic.h"
+#include "devices/mark_port.h"
 #include "devices/pci.h"
 #include "devices/pit.h"
 #include "devices/pmtimer.h"
@@ -48,7 +49,8 @@ struct pc_config {
     void (*request)(void *opaque, enum machine_request request); /* the guest wants to end */
     /* What one of several CPUs does to another, or to itself, by its local APIC. */
     void (*cpu_request)(void *opaque, unsigned cpu, enum cpu_request request, uint8_t vector);
-    void *opaque; /* of entropy and of the requests */
+    void (*mark)(void *opaque, const char *text); /* see struct mark_pin; NULL: nobody listens */
+    void *opaque;                                 /* of entropy, of the requests and of mark */
 };
 
 /* Time as the devices see it: it stands still during an access. */
@@ -71,6 +73,7 @@ struct pc {
     struct serial serial;
     struct i8042 i8042;
     struct pmtimer pmtimer;
+    struct mark_port mark_port;
     struct pci_bus pci;
     struct pc_disk {
         struct virtio_blk blk;
@@ -82,7 +85,7 @@ struct pc {
         struct virtio_net net;
         struct virtio_pci pci;
     } nics[MAX_NICS];           /* config.nic_count of them */
-    struct device *devices[32]; /* all of the above, for poll and save */
+    struct device *devices[32]; /* all of the above but mark_port, for poll and save */
     unsigned device_count;
 };
 

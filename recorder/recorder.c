@@ -8,6 +8,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/text.h"
 #include "devices/device.h"
 #include "mmu/digest.h"
 #include "recorder/live_state.h"
@@ -357,6 +358,19 @@ void recorder_disk_done(struct recorder *r, unsigned disk, unsigned count)
 
     if (r)
         put_event(r, &event);
+}
+
+bool recorder_mark(struct recorder *r, const char *text, bool by_guest, uint64_t now_ns)
+{
+    struct event event = {.kind = EVENT_MARK, .mark = {.by_guest = by_guest, .time_ns = now_ns}};
+
+    if (!r || r->stats.marks == MARKS_MAX)
+        return false;
+    event.mark.len = (uint8_t)text_fitting(text, MARK_MAX);
+    memcpy(event.mark.text, text, event.mark.len);
+    put_event(r, &event);
+    r->stats.marks++;
+    return true;
 }
 
 void recorder_access(struct recorder *r, const struct access *access)

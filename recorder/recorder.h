@@ -28,7 +28,7 @@ struct recorder;
 
 /* How much has been recorded, for the report at the end. */
 struct recorder_stats {
-    uint64_t syncs, events, inputs, forced, snapshots;
+    uint64_t syncs, events, inputs, forced, snapshots, marks;
     struct state_digest end; /* of recorder_end() */
 };
 
@@ -97,6 +97,10 @@ void recorder_frame(struct recorder *r, unsigned nic, uint64_t now_ns, uint32_t 
 void recorder_frame_waits(struct recorder *r, unsigned nic, uint64_t now_ns);
 /* A disk is about to complete so many of its oldest requests. */
 void recorder_disk_done(struct recorder *r, unsigned disk, unsigned count);
+/* This place is named so (one harmless line of 1 to MARK_MAX bytes; a longer one is cut): by the
+ * guest, or from outside. False: the recording has as many marks as it may have, or there is none.
+ */
+bool recorder_mark(struct recorder *r, const char *text, bool by_guest, uint64_t now_ns);
 /* vCPUs that run at the same time: this one has got the right to access an object. Each one's
  * points never fall. Like all calls, under a lock of the caller's where several threads record. */
 void recorder_access(struct recorder *r, const struct access *access);

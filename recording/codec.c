@@ -6,6 +6,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/text.h"
 #include "recording/cpu_state.h"
 #include "recording/format.h"
 
@@ -434,6 +435,54 @@ static void disk_done_decode(struct cursor *in, struct disk_done *d)
         in->bad = true;
 }
 
+/* ---- marks and boots ---- */
+
+/* Their time is beside the codec's: it may be later than an event's that follows. */
+static void mark_encode(struct bytes *out, const struct event_codec *codec, const struct mark *m)
+{
+    assert(m->len >= 1 && m->len <= MARK_MAX);
+    bytes_put_u8(out, m->by_guest);
+    bytes_put_svarint(out, (int64_t)(m->time_ns - codec->time_ns));
+    bytes_put_u8(out, m->len);
+    bytes_put(out, m->text, m->len);
+}
+
+static void mark_decode(struct cursor *in, const struct event_codec *codec, struct mark *m)
+{
+    m->by_guest = cursor_u8(in) != 0;
+    m->time_ns = codec->time_ns + (uint64_t)cursor_svarint(in);
+    m->len = cursor_u8(in);
+    if (m->len < 1 || m->len > MARK_MAX) {
+        in->bad = true;
+        return;
+    }
+    cursor_get(in, m->text, m->len);
+    m->text[m->len] = '\0';
+    if (strlen(m->text) != m->len)
+        in->bad = true;
+    text_clean(m->text);
+}
+
+static void boot_encode(struct bytes *out, const struct event_codec *codec, const struct boot *b)
+{
+    assert(b->state_len >= 1 && b->state_len <= BOOT_STATE_MAX);
+    bytes_put_svarint(out, (int64_t)(b->time_ns - codec->time_ns));
+    bytes_put_varint(out, b->state_len);
+    bytes_put(out, b->state, b->state_len);
+}
+
+static void boot_decode(struct cursor *in, const struct event_codec *codec, struct boot *b)
+{
+    b->time_ns = codec->time_ns + (uint64_t)cursor_svarint(in);
+    const uint64_t len = cursor_varint(in);
+    if (len < 1 || len > BOOT_STATE_MAX) {
+        in->bad = true;
+        return;
+    }
+    b->state_len = (size_t)len;
+    b->state = cursor_take(in, b->state_len);
+}
+
 /* ---- events ---- */
 
 static void digest_encode(struct bytes *out, const struct state_digest *d)
@@ -448,6 +497,33 @@ static void digest_decode(struct cursor *in, struct state_digest *d)
     d->memory = cursor_u64(in);
     d->cpu = cursor_u64(in);
     d->outputs = cursor_u64(in);
+}
+
+/* Those for who follows the devices. */
+static void device_event_encode(struct bytes *out, struct event_codec *codec,
+                                const struct event *event)
+{
+    switch (event->kind) {
+    case EVENT_TIME:
+        bytes_put_varint(out, event->time_ns - codec->time_ns);
+        codec->time_ns = event->time_ns;
+        break;
+    case EVENT_RECEIVED:
+        assert(event->received.len >= 1 && event->received.len <= RECEIVED_MAX);
+        bytes_put_u8(out, event->received.len);
+        bytes_put(out, event->received.data, event->received.len);
+        break;
+    case EVENT_FRAME:
+        frame_encode(out, codec, &event->frame);
+        break;
+    case EVENT_DISK_DONE:
+        assert(event->disk_done.disk < MAX_DISKS && event->disk_done.count >= 1);
+        bytes_put_varint(out, (uint64_t)(event->disk_done.count - 1) * MAX_DISKS +
+                                  event->disk_done.disk);
+        break;
+    default:
+        assert(!"an event of no known kind");
+    }
 }
 
 void event_encode(struct bytes *out, struct event_codec *codec, const struct event *event)
@@ -498,23 +574,14 @@ void event_encode(struct bytes *out, struct event_codec *codec, const struct eve
         bytes_put_u8(out, event->end.has_digest);
         digest_encode(out, &event->end.digest);
         break;
-    case EVENT_TIME:
-        bytes_put_varint(out, event->time_ns - codec->time_ns);
-        codec->time_ns = event->time_ns;
+    case EVENT_MARK:
+        mark_encode(out, codec, &event->mark);
         break;
-    case EVENT_RECEIVED:
-        assert(event->received.len >= 1 && event->received.len <= RECEIVED_MAX);
-        bytes_put_u8(out, event->received.len);
-        bytes_put(out, event->received.data, event->received.len);
+    case EVENT_BOOT:
+        boot_encode(out, codec, &event->boot);
         break;
-    case EVENT_FRAME:
-        frame_encode(out, codec, &event->frame);
-        break;
-    case EVENT_DISK_DONE:
-        assert(event->disk_done.disk < MAX_DISKS && event->disk_done.count >= 1);
-        bytes_put_varint(out, (uint64_t)(event->disk_done.count - 1) * MAX_DISKS +
-                                  event->disk_done.disk);
-        break;
+    default:
+        device_event_encode(out, codec, event);
     }
 }
 
@@ -595,6 +662,12 @@ bool event_decode(struct cursor *in, struct event_codec *codec, uint32_t version
         event->end.reason = cursor_u8(in);
         event->end.has_digest = cursor_u8(in) != 0;
         digest_decode(in, &event->end.digest);
+        break;
+    case EVENT_MARK:
+        mark_decode(in, codec, &event->mark);
+        break;
+    case EVENT_BOOT:
+        boot_decode(in, codec, &event->boot);
         break;
     default:
         device_event_decode(in, codec, event);

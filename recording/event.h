@@ -162,7 +162,9 @@ enum event_kind {
         18, /* for who follows the devices: a NIC touches memory for a frame from here on */
     EVENT_DISK_DONE =
         19, /* for who follows the devices: a disk completes its oldest requests from here on */
-    EVENT_LAST = EVENT_DISK_DONE,
+    EVENT_MARK = 20, /* somebody gave this place a name; the guest does not notice */
+    EVENT_BOOT = 21, /* the CPUs begin anew, in memory that was just written */
+    EVENT_LAST = EVENT_BOOT,
 };
 
 enum end_reason {
@@ -245,6 +247,25 @@ struct disk_done {
     unsigned count; /* of requests, at least 1 */
 };
 
+struct mark {
+    uint64_t time_ns;        /* device time */
+    bool by_guest;           /* else by its user, from outside */
+    uint8_t len;             /* 1..MARK_MAX (base/limits.h), of the text */
+    char text[MARK_MAX + 1]; /* one harmless line (text_clean()) */
+};
+
+/* A guest's reboot, where its recording goes on with its next boot. What the next kernel's memory
+ * has otherwise are the EVENT_DMA_WRITEs before; CPU 0 is the one that runs from here on. */
+#define BOOTS_MAX      65536u      /* of one recording */
+#define BOOT_STATE_MAX (64u << 10) /* bytes */
+struct boot {
+    uint64_t time_ns; /* device time */
+    /* Of each CPU vcpu_state_encode(), vcpu_pending_encode() and x87_last_encode(); points into the
+     * input. */
+    const uint8_t *state;
+    size_t state_len; /* 1..BOOT_STATE_MAX */
+};
+
 struct event {
     uint64_t ordinal;
     enum event_kind kind;
@@ -259,6 +280,8 @@ struct event {
         struct landmark landmark;
         struct frame frame;
         struct disk_done disk_done;
+        struct mark mark;
+        struct boot boot;
         struct state_digest digest;
         uint64_t time_ns;
         struct {

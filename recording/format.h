@@ -55,6 +55,7 @@
  *   23  of memory a landmark has digests of pages only, by XXH64
  *   24  frames of NICs are events; what devices read to follow their rings is not
  *   25  requests of disks may be completed behind their doorbell: when is an event
+ *   26  marks, and further boots of the machine, are events
  *
  * BLOCK
  *
@@ -107,7 +108,7 @@
  *               The block before INDEX is an EPOCH.
  */
 #define RECORDING_MAGIC   "DITTOREC"
-#define RECORDING_VERSION 25u
+#define RECORDING_VERSION 26u
 #define RECORDING_OLDEST  12u
 /* The first with what a reader can do nothing about (18 above), and those that a reader has to
  * tell from the ones before them. */
@@ -119,6 +120,7 @@
 #define RECORDING_XXH64            23u /* page digests (mmu/digest.h) */
 #define RECORDING_FRAMES           24u /* and devices peek at their rings */
 #define RECORDING_DISK_DONE        25u /* before, each request was completed at its doorbell */
+#define RECORDING_MARKS            26u /* and boots */
 #define RECORDING_PAGES_ALONE      23u /* and no other digests of memory in landmarks */
 
 #define FILE_HEADER_BYTES  32u

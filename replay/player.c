@@ -329,7 +329,10 @@ int player_apply(struct player *p, const struct event *event, struct err *e)
     case EVENT_RECEIVED:
     case EVENT_FRAME:
     case EVENT_DISK_DONE:
+    case EVENT_MARK:
         return 0;
+    case EVENT_BOOT:
+        return player_boot(p, &event->boot, e);
     case EVENT_END:
         p->status = PLAYER_ENDED;
         p->reason = event->end.reason;

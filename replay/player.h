@@ -11,7 +11,7 @@
 #include "recording/landings.h"
 #include "recording/reader.h"
 #include "recording/snapshot.h"
-#include "recording/snapshot_list.h"
+#include "recording/places/snapshot_list.h"
 #include "recording/stream_reader.h"
 #include "recording/streams.h"
 #include "vmm/kvm/frame_rf.h"

@@ -283,6 +283,7 @@ static bool is_its_own(const struct event *event)
     case EVENT_TSD:
     case EVENT_TIME: /* of devices; nothing here */
     case EVENT_RECEIVED:
+    case EVENT_MARK: /* nothing here either */
         return true;
     default:
         return false;

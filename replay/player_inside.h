@@ -39,6 +39,8 @@ bool player_all_stand(struct player *p);
 bool player_losers_stand(struct player *p, const struct page_fault *wanted);
 /* Async-signal-safe: have all vCPUs that run at the same time leave the guest. */
 void player_threads_kick(struct player *p);
+/* The machine boots again (EVENT_BOOT): its CPUs begin anew. */
+int player_boot(struct player *p, const struct boot *boot, struct err *e);
 /* The CPU that runs from here on. */
 void player_set_cpu(struct player *p, unsigned index);
 /* The end of stepping, before anything else is done with the vCPU. */

@@ -3,7 +3,7 @@
 
 #include <stdatomic.h>
 
-#include "recording/snapshot_list.h"
+#include "recording/places/snapshot_list.h"
 #include "replay/page_history.h"
 #include "replay/player.h"
 

@@ -90,10 +90,30 @@ static int do_when(struct timeline *t, const char *rest, struct bytes *out, stru
     return 0;
 }
 
-/* N, N+K: K instructions behind sync point N; @N: checkpoint N. */
+/* It arrived, or not. */
+static int say_arrival(const struct timeline *t, enum timeline_stop stop, struct bytes *out,
+                       struct err *e)
+{
+    if (stop == TIMELINE_FAILED)
+        return -1;
+    if (stop == TIMELINE_DIVERGED)
+        return err_set(e, STATUS_ERROR, "the replay diverges before that");
+    if (stop == TIMELINE_END)
+        gdb_put_text(out, "the end of the recording: ");
+    put_place(t, out);
+    return 0;
+}
+
+/* N, N+K: K instructions behind sync point N; @N: checkpoint N; mark:TEXT, boot:N. */
 static int do_seek(struct timeline *t, const char *rest, struct bytes *out, struct err *e)
 {
     char *end;
+    uint64_t marked;
+    if (mark_place_is(rest)) {
+        if (mark_place_find(t->player->recording, rest, &marked, e) < 0)
+            return -1;
+        return say_arrival(t, timeline_seek(t, marked, e), out, e);
+    }
     const bool by_number = *rest == '@';
     const unsigned long long n = strtoull(rest + by_number, &end, 0);
     const unsigned long long steps = !by_number && *end == '+' ? strtoull(end + 1, &end, 0) : 0;
@@ -101,8 +121,8 @@ static int do_seek(struct timeline *t, const char *rest, struct bytes *out, stru
 
     if (end == rest + by_number || *end)
         return err_set(e, STATUS_USAGE,
-                       "seek takes a sync point N, N+K (K instructions behind it), or @N: a "
-                       "checkpoint");
+                       "seek takes a sync point N, N+K (K instructions behind it), mark:TEXT, "
+                       "boot:N, or @N: a checkpoint");
     if (by_number) {
         struct moment *m = &t->first.moment;
         while (m && checkpoint_of(m)->number != n)
@@ -116,14 +136,7 @@ static int do_seek(struct timeline *t, const char *rest, struct bytes *out, stru
         for (unsigned long long i = 0; i < steps && stop == TIMELINE_THERE; i++)
             stop = timeline_step(t, e);
     }
-    if (stop == TIMELINE_FAILED)
-        return -1;
-    if (stop == TIMELINE_DIVERGED)
-        return err_set(e, STATUS_ERROR, "the replay diverges before that");
-    if (stop == TIMELINE_END)
-        gdb_put_text(out, "the end of the recording: ");
-    put_place(t, out);
-    return 0;
+    return say_arrival(t, stop, out, e);
 }
 
 static int do_checkpoint(struct timeline *t, const char *rest, struct bytes *out, struct err *e)
@@ -217,7 +230,9 @@ static const struct {
     int (*run)(struct timeline *t, const char *rest, struct bytes *out, struct err *e);
 } commands[] = {
     {"when", "where in the recording we are", do_when},
-    {"seek", "N | N+K | @C: go to sync point N, K instructions behind it, or checkpoint C",
+    {"seek",
+     "N | N+K | @C | mark:TEXT | boot:N: go to sync point N, K instructions behind it, checkpoint "
+     "C, a mark, or where the machine boots for the N-th time",
      do_seek},
     {"checkpoint", "remember this place", do_checkpoint},
     {"snapshot", "[NAME]: keep this place, a sync point, in the recording: REC@NAME", do_snapshot},

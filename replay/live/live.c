@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "recording/doubts.h"
-#include "recording/snapshot_list.h"
+#include "recording/places/snapshot_list.h"
 #include "recording/stream_reader.h"
 #include "replay/divergence.h"
 #include "replay/live/recorded_machine.h"

@@ -4,7 +4,7 @@
 #include <jansson.h>
 #include <stdatomic.h>
 
-#include "recording/snapshot_list.h"
+#include "recording/places/snapshot_list.h"
 #include "replay/live/recorded_machine.h"
 #include "replay/player.h"
 #include "vmm/machine/machine.h"

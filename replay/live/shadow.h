@@ -2,7 +2,7 @@
 #define REPLAY_LIVE_SHADOW_H
 
 #include "devices/pc.h"
-#include "recording/snapshot_list.h"
+#include "recording/places/snapshot_list.h"
 #include "replay/player.h"
 
 /*

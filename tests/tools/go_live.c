@@ -17,7 +17,7 @@
 #include "host/host.h"
 #include "mmu/digest.h"
 #include "recorder/recorder.h"
-#include "recording/snapshot_list.h"
+#include "recording/places/snapshot_list.h"
 #include "replay/live/live.h"
 #include "replay/player.h"
 

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "recording/snapshot_list.h"
+#include "recording/places/snapshot_list.h"
 #include "recording/writer.h"
 #include "replay/live/shadow.h"
 #include "replay/player.h"

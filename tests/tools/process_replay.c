@@ -385,6 +385,7 @@ static void apply(const struct event *event)
     case EVENT_RECEIVED:
     case EVENT_FRAME:
     case EVENT_DISK_DONE:
+    case EVENT_MARK:
         break;
     default:
         fail("this replay knows machines with one CPU only");

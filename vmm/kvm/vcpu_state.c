@@ -292,3 +292,15 @@ uint64_t vcpu_fpu_digest(struct vcpu *vcpu)
         fpu.mxcsr = 0;
     return fpu_digest(&fpu);
 }
+
+int vcpu_begin_anew(struct vcpu *vcpu, const struct vcpu_state *state,
+                    const struct vcpu_pending *pending, struct err *e)
+{
+    vcpu_want_window(vcpu, false);
+    if (vcpu_abandon(vcpu, e) < 0 || vcpu_state_set(vcpu, state, e) < 0)
+        return -1;
+    vcpu_flush_tlb(vcpu); /* its page tables are others, though CR3 may be the same */
+    if (vcpu_pending_set(vcpu, pending, e) < 0)
+        return -1;
+    return vcpu_complete(vcpu, e); /* for what KVM says in kvm_run about interrupts */
+}

@@ -12,6 +12,11 @@ int vcpu_state_set(struct vcpu *vcpu, const struct vcpu_state *state, struct err
 int vcpu_pending_get(struct vcpu *vcpu, struct vcpu_pending *pending, struct err *e);
 int vcpu_pending_set(struct vcpu *vcpu, const struct vcpu_pending *pending, struct err *e);
 
+/* Go on in this state, whatever the vCPU was doing: an instruction that is half done is forgotten,
+ * and no interrupt window is wanted. */
+int vcpu_begin_anew(struct vcpu *vcpu, const struct vcpu_state *state,
+                    const struct vcpu_pending *pending, struct err *e);
+
 /* What INIT and STARTUP (Intel SDM vol. 3, 9.4) make of a vCPU: real mode at vector << 12. */
 int vcpu_start(struct vcpu *vcpu, uint8_t vector, struct err *e);
 

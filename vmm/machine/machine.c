@@ -54,6 +54,29 @@ static void on_request(void *opaque, enum machine_request request)
     m->ended = request == MACHINE_POWEROFF ? END_POWEROFF : END_RESET;
 }
 
+/* The guest names the place where it is. */
+static void on_mark(void *opaque, const char *text)
+{
+    struct machine *m = opaque;
+
+    machine_mark(m, text, true);
+}
+
+bool machine_mark(struct machine *m, const char *text, bool by_guest)
+{
+    const uint64_t now_ns = (host_now_ns() - m->start_ns) / m->config.slow;
+    const bool made = recorder_mark(m->recorder, text, by_guest, now_ns);
+
+    if (!made && m->recorder && !m->marks_left_out) {
+        m->marks_left_out = true;
+        fprintf(stderr,
+                "dittovm: the recording has %u marks, as many as it may have; later ones are "
+                "left out\n",
+                MARKS_MAX);
+    }
+    return made;
+}
+
 /* What one CPU does to another (or to itself) by its local APIC. */
 static void on_cpu_request(void *opaque, unsigned index, enum cpu_request request, uint8_t vector)
 {
@@ -90,6 +113,7 @@ static int make_devices(struct machine *m, struct err *e)
         .cpus = m->config.cpus,
         .request = on_request,
         .cpu_request = on_cpu_request,
+        .mark = on_mark,
         .opaque = m,
     };
 

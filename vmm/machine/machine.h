@@ -118,6 +118,7 @@ struct machine {
     struct kexec_jump kexec;       /* to a kernel that is being started; .at 0: none is */
     bool kexec_began;              /* at some time: its first kernel is not what runs */
     struct code_watch *code_watch; /* of one that is recorded */
+    bool marks_left_out;           /* there were too many, as was said */
     bool forced_inexactly;         /* its recording has a landmark that is not exact */
     struct doubts_said doubts[DOUBT_KINDS];
     struct hypercalls hypercalls; /* of one that is recorded */
@@ -193,6 +194,10 @@ void machine_forced(struct machine *m, const struct landmark *l);
 #define DOUBTS_SAID 8u
 __attribute__((format(printf, 2, 3))) void machine_doubt(struct machine *m, const char *format,
                                                          ...);
+
+/* Name the place where it stands, a sync point: see recorder_mark(). That there are too many is
+ * said once. */
+bool machine_mark(struct machine *m, const char *text, bool by_guest);
 
 /* Look whether the guest has made any, when it is time to, or at once (NEVER): that is a doubt. */
 void machine_look_for_hypercalls(struct machine *m, uint64_t now);

@@ -1,10 +1,10 @@
-/* Snapshots in a recording (recording/snapshot.h, recording/snapshot_list.h). */
+/* Snapshots in a recording (recording/snapshot.h, recording/places/snapshot_list.h). */
 #include "tests/unit/recording/recording_content.h"
 #include "vmm/kvm/vcpu.h"
 
 #include "recording/chunks.h"
 #include "recording/snapshot.h"
-#include "recording/snapshot_list.h"
+#include "recording/places/snapshot_list.h"
 #include "tests/unit/random.h"
 
 static uint64_t seed = RANDOM_SEED;

@@ -1,4 +1,4 @@
-#include "recording/snapshot_list.h"
+#include "recording/places/snapshot_list.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -158,9 +158,13 @@ int snapshot_list_find_point(const struct snapshot_list *list, const struct reco
                              const char *name, uint64_t last, uint64_t *point, struct err *e)
 {
     struct err missing;
-    const struct snapshot_entry *entry = snapshot_list_find(list, r, name, &missing);
+    const struct snapshot_entry *entry =
+        mark_place_is(name) ? NULL : snapshot_list_find(list, r, name, &missing);
 
-    if (entry) {
+    if (mark_place_is(name)) {
+        if (mark_place_find(r, name, point, e) < 0)
+            return -1;
+    } else if (entry) {
         *point = entry->ordinal;
     } else if (parse_number(name, UINT64_MAX - 1, point) < 0) {
         *e = missing;
@@ -287,13 +291,23 @@ int recording_last_sync(const struct recording *r, uint64_t *ordinal, struct err
 
 /* ---- as users say it ---- */
 
+/* Where the name of a place begins that may have any characters in it; NULL: it is none. */
+static const char *find_mark_place(const char *text)
+{
+    const char *mark = strstr(text, "@mark:"), *boot = strstr(text, "@boot:");
+
+    return mark ? mark : boot;
+}
+
 int snapshot_place_parse(const char *text, struct snapshot_place *place, struct err *e)
 {
-    const char *at = strrchr(text, '@');
+    const char *mark = find_mark_place(text), *at = mark ? mark : strrchr(text, '@');
     size_t len = strlen(text);
 
     *place = (struct snapshot_place){0};
-    if (at && access(text, F_OK) != 0 && snapshot_name_valid(at + 1)) {
+    if (mark && strlen(mark + 1) > PLACE_NAME_MAX)
+        return err_set(e, STATUS_USAGE, "a mark's text has at most %u bytes", MARK_MAX);
+    if (at && access(text, F_OK) != 0 && (mark || snapshot_name_valid(at + 1))) {
         len = (size_t)(at - text);
         strcpy(place->name, at + 1);
     }

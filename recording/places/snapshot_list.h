@@ -1,10 +1,11 @@
-#ifndef RECORDING_SNAPSHOT_LIST_H
-#define RECORDING_SNAPSHOT_LIST_H
+#ifndef RECORDING_PLACES_SNAPSHOT_LIST_H
+#define RECORDING_PLACES_SNAPSHOT_LIST_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
+#include "recording/places/mark_list.h"
 #include "recording/reader.h"
 #include "recording/snapshot.h"
 
@@ -38,8 +39,8 @@ void snapshot_entry_init(struct snapshot_entry *entry, const struct snapshot *s)
 const struct snapshot_entry *snapshot_list_find(const struct snapshot_list *list,
                                                 const struct recording *r, const char *name,
                                                 struct err *e);
-/* The sync point that a place's name means, in a recording of `last` of them: a snapshot's name
- * comes first; a number that is none is a sync point's. */
+/* The sync point that a place's name means, in a recording of `last` of them: one that
+ * mark_place_is(), or a snapshot's name; a number that is none is a sync point's. */
 int snapshot_list_find_point(const struct snapshot_list *list, const struct recording *r,
                              const char *name, uint64_t last, uint64_t *point, struct err *e);
 /* The last one at or before a sync point, or NULL; of all, or of those one can go live from. */
@@ -66,7 +67,7 @@ int recording_last_sync(const struct recording *r, uint64_t *ordinal, struct err
 /* "REC" or "REC@NAME", as users say it. A file that is called so comes first. */
 struct snapshot_place {
     char path[4096];
-    char name[SNAPSHOT_NAME_MAX + 1]; /* "": none */
+    char name[PLACE_NAME_MAX + 1]; /* of a snapshot, a number, mark:TEXT or boot:N; "": none */
 };
 int snapshot_place_parse(const char *text, struct snapshot_place *place, struct err *e);
 
