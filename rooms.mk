@@ -5,7 +5,7 @@
 # Lowest first.
 ROOMS := base mmu recording recording/order recording/places devices devices/virtio devices/disk boot boot/diskimage \
 	vmm/kvm vmm/points vmm/points/trace vmm/points/pmu recorder vmm/machine vmm/machine/crew \
-	replay replay/gdb replay/live host host/net host/doctor cli
+	replay replay/gdb replay/live host host/net host/control host/doctor cli cli/ctl
 
 sees.base :=
 sees.mmu := base
@@ -34,9 +34,12 @@ sees.replay/gdb := replay
 sees.replay/live := replay vmm/machine
 # What NICs are connected to: processes of their own.
 sees.host/net := base
+# Whoever tells a running machine something.
+sees.host/control := base
 sees.host/doctor := vmm/points
-sees.host := host/doctor host/net . guest-tools/khost
+sees.host := host/doctor host/net host/control . guest-tools/khost
 sees.cli := host boot/diskimage vmm/machine replay/gdb replay/live
+sees.cli/ctl := cli
 
 # Everything that a room sees: $(call visible,ROOM). The table is not deeper than these steps.
 step = $(sort $(1) $(foreach room,$(1),$(sees.$(room))))

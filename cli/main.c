@@ -14,9 +14,9 @@
 #include "cli/help.h"
 
 static const struct command *const commands[] = {
-    &command_run,      &command_replay, &command_verify,  &command_info, &command_dump,
-    &command_snapshot, &command_disk,   &command_core,    &command_pcap, &command_symbols,
-    &command_order,    &command_doctor, &command_version,
+    &command_run,      &command_replay, &command_verify, &command_info,    &command_dump,
+    &command_snapshot, &command_disk,   &command_core,   &command_pcap,    &command_symbols,
+    &command_order,    &command_doctor, &command_ctl,    &command_version,
 };
 #define COMMANDS (sizeof commands / sizeof *commands)
 

@@ -8,6 +8,8 @@
 #include "base/now.h"
 #include "base/stop_signals.h"
 #include "base/text.h"
+#include "host/host_control.h"
+#include "vmm/machine/control.h"
 
 static void stop_machine(void *opaque)
 {
@@ -84,12 +86,19 @@ static int run_machine(struct machine *m, struct recorder *recorder, enum end_re
 int run_to_end(const struct run_options *o, struct machine *m, struct recorder *recorder,
                uint64_t start, struct err *e)
 {
+    struct host_control control = {.fd = -1};
     struct recorder_stats stats;
     enum end_reason reason;
 
     const struct stopper stopper = {stop_machine, m};
     stop_signals_call(&stopper);
+    if (recorder)
+        host_control_open(&control, o->recording);
+    m->control = control_open(control.fd, o->recording);
     int rc = run_machine(m, recorder, &reason, &stats, e);
+    control_close(m->control);
+    m->control = NULL;
+    host_control_close(&control);
     stop_signals_call(NULL);
     if (rc == 0)
         summarize(o, m, reason, &stats, (double)(host_now_ns() - start) / 1e9);

@@ -116,6 +116,7 @@ static enum relay_end run_once(const struct emulated_options *o, const struct em
     passed.state = saved;
     for (unsigned i = 0; i < o->net_count; i++)
         passed.nets[i] = o->net_fds[i];
+    passed.control = o->control ? o->control_fd : -1;
     emulated_qemu_args(o, rw_dirs, debug, &args);
     if (saved >= 0) {
         string_list_add(&args, "-incoming");
@@ -196,6 +197,8 @@ int emulated_run(const struct emulated_options *o, char **argv, struct err *e)
             r.flags |= KHOST_GDB;
         if (o->net_count)
             r.flags |= KHOST_NET;
+        if (o->control)
+            r.flags |= KHOST_CONTROL;
         status = run_with(o, &r, &rw_dirs, e);
     }
     string_list_free(&rw_dirs);

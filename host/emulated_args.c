@@ -104,6 +104,19 @@ static void add_nets(struct string_list *out, const struct emulated_options *o)
     }
 }
 
+/* What the command's machine is told from outside. */
+static void add_control(struct string_list *out, const struct emulated_options *o)
+{
+    string_list_add(out, "-chardev");
+    if (o->control)
+        string_list_add(out, "socket,id=control,fd=%d", EMULATED_CONTROL_FD);
+    else
+        string_list_add(out, "null,id=control");
+    string_list_add(out, "-device");
+    string_list_add(out, "virtserialport,chardev=control,nr=%u,name=" KHOST_CONTROL_PORT_NAME,
+                    KHOST_PORT_MACHINE);
+}
+
 static void add_network(struct string_list *out, const struct emulated_options *o)
 {
     struct bytes netdev = {0};
@@ -207,6 +220,7 @@ void emulated_qemu_args(const struct emulated_options *o, const struct string_li
     }
     add_gdb(out, o->gdb);
     add_nets(out, o);
+    add_control(out, o);
     add_network(out, o);
     add_shared_directory(out, KHOST_ROOT_TAG, "/", ",readonly=on");
     for (size_t i = 0; i < rw_dirs->count || i < EMULATED_RW_DIRS_LEAST; i++) {

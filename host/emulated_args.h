@@ -33,11 +33,12 @@ int emulated_add_rw_dir(struct string_list *dirs, const char *path, struct err *
 /* The descriptors QEMU inherits: port KHOST_PORT_CONTROL is this number, the others follow it. */
 #define EMULATED_FIRST_PORT_FD 3
 /* And behind them gdb's listening socket, a saved host (emulated_saved.h), the monitor that saves
- * one, and the wires of NICs, each if there is one. */
+ * one, the wires of NICs, and the machine's end of control, each if there is one. */
 #define EMULATED_GDB_FD     (EMULATED_FIRST_PORT_FD + KHOST_PORT_GDB - KHOST_PORT_CONTROL)
 #define EMULATED_STATE_FD   8
 #define EMULATED_MONITOR_FD 9
 #define EMULATED_NET_FD     10
+#define EMULATED_CONTROL_FD (EMULATED_NET_FD + (int)MAX_NICS)
 _Static_assert(EMULATED_STATE_FD == EMULATED_GDB_FD + 1 &&
                    EMULATED_NET_FD == EMULATED_MONITOR_FD + 1,
                "they follow each other");

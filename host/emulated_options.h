@@ -36,6 +36,9 @@ struct emulated_options {
      * number. */
     unsigned net_count;
     int net_fds[MAX_NICS];
+    /* With `control` this one, too, as the port KHOST_CONTROL_PORT_NAME. */
+    bool control;
+    int control_fd;
 };
 
 /* Set in the command's environment, so that it can tell that it runs inside. */

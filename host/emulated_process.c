@@ -17,7 +17,7 @@
 #include "host/emulated_options.h"
 
 /* Numbers behind EMULATED_FIRST_PORT_FD, with gaps. */
-#define PASSED_MAX (EMULATED_NET_FD + (int)MAX_NICS - EMULATED_FIRST_PORT_FD)
+#define PASSED_MAX (EMULATED_CONTROL_FD + 1 - EMULATED_FIRST_PORT_FD)
 
 static void close_ports(const int ports[EMULATED_PORTS])
 {
@@ -67,6 +67,7 @@ int emulated_process_start(struct emulated_process *p, char **args,
     const pid_t parent = getpid();
     for (unsigned i = 0; i < MAX_NICS; i++)
         theirs[EMULATED_NET_FD - EMULATED_FIRST_PORT_FD + i] = passed->nets[i];
+    theirs[EMULATED_CONTROL_FD - EMULATED_FIRST_PORT_FD] = passed->control;
     *p = EMULATED_NO_PROCESS;
     p->said = memfd_create("qemu-stderr", MFD_CLOEXEC);
     bool ok = p->said >= 0;

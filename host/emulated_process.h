@@ -21,10 +21,11 @@ struct emulated_process {
 
 /* What QEMU gets besides its ports, at EMULATED_GDB_FD and so on (emulated_args.h); -1: not. */
 struct emulated_passed {
-    int gdb, state, monitor, nets[MAX_NICS];
+    int gdb, state, monitor, nets[MAX_NICS], control;
 };
 #define EMULATED_PASSED_NONE                                                                       \
-    ((struct emulated_passed){.gdb = -1, .state = -1, .monitor = -1, .nets = {-1, -1, -1, -1}})
+    ((struct emulated_passed){                                                                     \
+        .gdb = -1, .state = -1, .monitor = -1, .nets = {-1, -1, -1, -1}, .control = -1})
 
 /*
  * Start args[0] (looked for in PATH) with the ports' other ends at EMULATED_FIRST_PORT_FD and

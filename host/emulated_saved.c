@@ -224,7 +224,7 @@ static bool save(const struct emulated_options *o, int state, unsigned start_sec
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, monitor) != 0)
         return false;
     plain.forward_count = 0;
-    plain.gdb = false;
+    plain.gdb = plain.control = false;
     emulated_qemu_args(&plain, &none, false, &args);
     string_list_add(&args, "-chardev");
     string_list_add(&args, "socket,id=monitor,fd=%d", EMULATED_MONITOR_FD);

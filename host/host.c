@@ -18,6 +18,7 @@
 #include "host/emulated.h"
 #include "host/emulated_tsc.h"
 #include "host/gdb_listen.h"
+#include "host/host_control.h"
 #include "host/host_net.h"
 #include "host/vmx.h"
 #include "recording/reader.h"
@@ -124,6 +125,27 @@ static void close_nets(const struct emulated_options *options)
             close(options->net_fds[i]);
 }
 
+/* The control socket is the user's own, too. */
+static void open_control(const struct host_needs *needs, struct emulated_options *options,
+                         struct host_control *control)
+{
+    *control = (struct host_control){.fd = -1};
+    unsetenv(HOST_CONTROL_VARIABLE);
+    if (needs->recording)
+        host_control_open(control, needs->recording);
+    options->control = control->fd >= 0;
+    options->control_fd = control->fd;
+    if (options->control)
+        setenv(HOST_CONTROL_VARIABLE, "1", 1);
+}
+
+static void close_control(struct host_control *control)
+{
+    if (control->fd >= 0)
+        close(control->fd);
+    host_control_close(control);
+}
+
 /*
  * Locks do not come out of the emulated host, so the recording's is held here, from when the file
  * is there until this process ends.
@@ -180,6 +202,7 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
     char dirs[2 + MAX_DISKS][PATH_MAX], qemu[EMULATED_PATH_MAX];
     const char *rw[2 + MAX_DISKS];
     struct gdb_listener listener = {.fd = -1};
+    struct host_control control;
     unsigned count = 0;
 
     for (unsigned i = 0; i < needs->write_path_count; i++) {
@@ -217,7 +240,9 @@ static int run_emulated(const struct invocation *inv, const struct host_needs *n
     fprintf(stderr, "dittovm: running in the emulated KVM host (%s)\n",
             inv->host == HOST_EMULATED ? "as asked for" : "this CPU offers no VMX or SVM");
     inv->argv[0] = (char *)inv->self;
+    open_control(needs, &options, &control);
     int rc = emulated_run(&options, inv->argv, e);
+    close_control(&control);
     close_nets(&options);
     gdb_listener_close(&listener);
     return rc;

@@ -8,6 +8,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/file.h"
 #include "base/text.h"
 #include "devices/device.h"
 #include "mmu/digest.h"
@@ -39,6 +40,8 @@ struct recorder {
     struct snapshot pending; /* or that of this snapshot, if is_pending */
     bool is_pending;
     struct disk_map *disk; /* NULL: nobody could go live, the disk is not an overlay */
+    struct bytes names;    /* of snapshots that were given one, each with its NUL */
+    char last_name[SNAPSHOT_NAME_MAX + 1];
     unsigned doubts;
     uint64_t ordinal, tsc; /* of the last sync point; the last value of an emulated RDTSC */
     struct event_codec codec;
@@ -499,6 +502,27 @@ bool recorder_can_snapshot(const struct recorder *r)
            r->codec.ordinal != r->ordinal && r->stats.snapshots < SNAPSHOTS_MAX;
 }
 
+uint64_t recorder_syncs(const struct recorder *r)
+{
+    return r->ordinal;
+}
+
+bool recorder_snapshot_name_is_free(const struct recorder *r, const char *name)
+{
+    const char *at = (const char *)r->names.data;
+    uint64_t number;
+
+    for (size_t done = 0; done < r->names.len; done += strlen(at + done) + 1)
+        if (!strcmp(at + done, name))
+            return false;
+    return parse_number(name, UINT64_MAX, &number) < 0;
+}
+
+const char *recorder_snapshot_name(const struct recorder *r)
+{
+    return r->last_name;
+}
+
 int recorder_snapshot(struct recorder *r, struct vm *vm, const struct recorder_state *state,
                       struct err *e)
 {
@@ -507,7 +531,10 @@ int recorder_snapshot(struct recorder *r, struct vm *vm, const struct recorder_s
 
     if (!recorder_can_snapshot(r))
         return 0;
-    snprintf(s->name, sizeof s->name, "%" PRIu64, r->stats.snapshots + 1);
+    if (state->name[0])
+        snprintf(s->name, sizeof s->name, "%s", state->name);
+    else
+        snprintf(s->name, sizeof s->name, "%" PRIu64, r->stats.snapshots + 1);
     const int taken = take_mark(r, vm, &s->mark, state, e);
     if (taken <= 0)
         return taken;
@@ -522,6 +549,9 @@ int recorder_snapshot(struct recorder *r, struct vm *vm, const struct recorder_s
     storer_begin(&r->storer);
     r->is_pending = true;
     r->stats.snapshots++;
+    if (state->name[0])
+        bytes_put(&r->names, s->name, strlen(s->name) + 1);
+    memcpy(r->last_name, s->name, sizeof r->last_name);
     return 1;
 }
 
@@ -545,7 +575,7 @@ static void end_snapshot(struct recorder *r)
 
 /* ---- DMA ---- */
 
-static void log_dma(struct recorder *r, bool write, uint64_t gpa, const uint8_t *data, size_t len)
+void recorder_dma(struct recorder *r, bool write, uint64_t gpa, const uint8_t *data, size_t len)
 {
     while (len) {
         struct event event = {.kind = write ? EVENT_DMA_WRITE : EVENT_DMA_READ};
@@ -564,51 +594,6 @@ static void log_dma(struct recorder *r, bool write, uint64_t gpa, const uint8_t 
         data += dma->len;
         len -= dma->len;
     }
-}
-
-static int dma_peek(struct dma *dma, uint64_t gpa, void *data, size_t len)
-{
-    const struct recorded_dma *d = (struct recorded_dma *)dma;
-    const void *from = guest_memory_at(d->memory, gpa, len);
-
-    if (!from)
-        return -1;
-    memcpy(data, from, len);
-    return 0;
-}
-
-static int dma_read(struct dma *dma, uint64_t gpa, void *data, size_t len)
-{
-    const struct recorded_dma *d = (struct recorded_dma *)dma;
-
-    if (dma_peek(dma, gpa, data, len) < 0)
-        return -1;
-    if (d->recorder && len >= DMA_READ_MIN)
-        log_dma(d->recorder, false, gpa, data, len);
-    return 0;
-}
-
-static int dma_write(struct dma *dma, uint64_t gpa, const void *data, size_t len)
-{
-    struct recorded_dma *d = (struct recorded_dma *)dma;
-    void *to = guest_memory_at(d->memory, gpa, len);
-
-    if (!to)
-        return -1;
-    guest_memory_mark(d->memory, to, len);
-    memcpy(to, data, len);
-    if (d->recorder)
-        log_dma(d->recorder, true, gpa, data, len);
-    return 0;
-}
-
-void recorded_dma_init(struct recorded_dma *d, const struct guest_memory *m, struct recorder *r)
-{
-    *d = (struct recorded_dma){
-        .dma = {.read = dma_read, .peek = dma_peek, .write = dma_write},
-        .memory = m,
-        .recorder = r,
-    };
 }
 
 /* ---- the file ---- */
@@ -680,5 +665,6 @@ void recorder_abort(struct recorder *r)
     writer_abort(r->writer);
     bytes_free(&r->scratch);
     bytes_free(&r->places);
+    bytes_free(&r->names);
     free(r);
 }

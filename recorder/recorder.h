@@ -123,6 +123,7 @@ int recorder_digest(struct recorder *r, struct vm *vm, struct err *e);
 
 /* What a replay knows of the machine at a sync point besides memory and the vCPUs. */
 struct recorder_state {
+    const char *name; /* that is free; "": a number */
     struct gp_hook hook;
     bool dlab, loopback;         /* of the UART at the console port */
     const struct bytes *devices; /* of pc_save(): nothing that a replay needs, but going live does;
@@ -140,9 +141,17 @@ int recorder_snapshot(struct recorder *r, struct vm *vm, const struct recorder_s
                       struct err *e);
 /* Whether there is any use in trying. */
 bool recorder_can_snapshot(const struct recorder *r);
+/* Whether one can be called so; without a name they are 1, 2, ... and so no name is a number. */
+bool recorder_snapshot_name_is_free(const struct recorder *r, const char *name);
+/* Sync points so far. */
+uint64_t recorder_syncs(const struct recorder *r);
+/* The last one's. */
+const char *recorder_snapshot_name(const struct recorder *r);
 
 /* ---- the devices' side ---- */
 
+/* A device has read these bytes of memory, or written them: r is not NULL. */
+void recorder_dma(struct recorder *r, bool write, uint64_t gpa, const uint8_t *data, size_t len);
 /* Guest memory as devices see it (mmu/dma.h), with a recorder or without. */
 struct recorded_dma {
     struct dma dma;

@@ -258,6 +258,8 @@ static void mount_devices(const struct request *r)
         give_port(KHOST_PORT_GDB);
     for (unsigned i = 0; (r->flags & KHOST_NET) && i < KHOST_NETS; i++)
         give_port(KHOST_PORT_NET + i);
+    if (r->flags & KHOST_CONTROL)
+        give_port(KHOST_PORT_MACHINE);
     write_file("/proc/sys/vm/unprivileged_userfaultfd", "1");
 }
 

@@ -5,8 +5,9 @@
  * What dittovm outside (host/emulated*.c) and the agent (PID 1 of the emulated host) say to each
  * other over four virtio-serial ports, /dev/vport0p1 to 4: control, stdin, stdout, stderr. The last
  * three carry plain bytes. A fifth one, KHOST_GDB_PORT_NAME, is there for a command that waits for
- * gdb, and behind it there are KHOST_NETS, KHOST_NET_PORT_NAME, for the wires of NICs: the agent
- * lets the command open them and has no other part in them. Both sides are built from one tree, so
+ * gdb, and behind it there are KHOST_NETS, KHOST_NET_PORT_NAME, for the wires of NICs, and
+ * KHOST_CONTROL_PORT_NAME for what a machine is told while it runs: the agent lets the command open
+ * them and has no other part in them. Both sides are built from one tree, so
  * there is a version only to turn a stale khost-initrd.cpio into a clear message.
  *
  * Control port, one line each, decimal numbers:
@@ -30,7 +31,7 @@
  *
  * The request is a u32 length and then, little-endian (base/bytes.h):
  *
- *   u8   flags          KHOST_TTY_*, KHOST_GDB, KHOST_NET
+ *   u8   flags          KHOST_TTY_*, KHOST_GDB, KHOST_NET, KHOST_CONTROL
  *   u16  rows, columns  of the terminal (0: unknown)
  *   u32  uid, gid, umask
  *   u64  seconds, u32 nanoseconds: the time of day
@@ -44,12 +45,13 @@
  * A string is a varint length without its NUL, the bytes, and the NUL; a list of strings is a
  * varint count and the strings.
  */
-#define KHOST_PROTOCOL_VERSION 3u
+#define KHOST_PROTOCOL_VERSION 4u
 
-#define KHOST_TTY_STDIO  1u /* stdin and stdout are a terminal: give the command a pty */
-#define KHOST_TTY_STDERR 2u /* and stderr goes there too */
-#define KHOST_GDB        4u /* there is a fifth port, which the command may open */
-#define KHOST_NET        8u /* ... and ports for NICs */
+#define KHOST_TTY_STDIO  1u  /* stdin and stdout are a terminal: give the command a pty */
+#define KHOST_TTY_STDERR 2u  /* and stderr goes there too */
+#define KHOST_GDB        4u  /* there is a fifth port, which the command may open */
+#define KHOST_NET        8u  /* ... and ports for NICs */
+#define KHOST_CONTROL    16u /* ... and the one for control */
 
 #define KHOST_SEED_BYTES  32u
 #define KHOST_REQUEST_MAX (64u << 20)
@@ -58,8 +60,9 @@
 #define KHOST_ROOT_TAG "root"
 #define KHOST_RW_TAG   "rw"
 
-#define KHOST_GDB_PORT_NAME "ditto.gdb"
-#define KHOST_NET_PORT_NAME "ditto.net%u"
+#define KHOST_GDB_PORT_NAME     "ditto.gdb"
+#define KHOST_NET_PORT_NAME     "ditto.net%u"
+#define KHOST_CONTROL_PORT_NAME "ditto.control"
 
 enum {
     KHOST_PORT_CONTROL = 1,
@@ -69,6 +72,7 @@ enum {
     KHOST_PORT_GDB,
     KHOST_PORT_NET, /* the first of KHOST_NETS */
 };
-#define KHOST_NETS 4u
+#define KHOST_NETS         4u
+#define KHOST_PORT_MACHINE (KHOST_PORT_NET + KHOST_NETS) /* the one of control */
 
 #endif

@@ -436,7 +436,7 @@ int machine_record(struct machine *m, struct recorder *recorder, struct err *e)
     if (m->config.owns_tsd) /* else accesses to CR4 are to stay as they are */
         m->code_watch = code_watch_create();
     recorded_dma_init(&m->dma, &m->vm.memory, recorder);
-    if (m->config.snapshot_ns && recorder_follow_memory(recorder, &m->vm, e) < 0)
+    if (!m->config.parallel && recorder_follow_memory(recorder, &m->vm, e) < 0)
         return -1;
     if (!m->config.parallel && written_follow(&m->vm, e) < 0)
         return -1;

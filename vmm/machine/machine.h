@@ -124,6 +124,7 @@ struct machine {
     struct hypercalls hypercalls; /* of one that is recorded */
     struct clock_host clock_host;
     struct console *console;
+    struct control *control; /* vmm/machine/control.h; the caller's, may be NULL */
 
     /* The run loop's state. */
     bool resumed;            /* it was not made by booting: device time goes on when it runs */

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/stop_signals.h"
+#include "recording/snapshot.h"
 #include "vmm/kvm/cr4.h"
 #include "vmm/kvm/msr.h"
 #include "vmm/machine/code_watch.h"
@@ -247,6 +248,56 @@ static void handle_trap(struct machine *m, struct machine_cpu *cpu)
     gphook_finish(&cpu->vcpu, &cpu->trap, tsc);
 }
 
+/* ---- snapshots ---- */
+
+static void note_pause(struct machine *m, uint64_t ns)
+{
+    m->stats.snapshot_ns += ns;
+    if (ns > m->stats.snapshot_max_ns)
+        m->stats.snapshot_max_ns = ns;
+}
+
+static bool snapshot_is_due(const struct machine *m, uint64_t now)
+{
+    const bool is_time = m->config.snapshot_ns && now >= m->snapshot_at_ns;
+
+    return m->recorder && (is_time || control_wants_snapshot(m->control)) && !m->ended &&
+           !machine_stop_wanted(m) && recorder_can_snapshot(m->recorder);
+}
+
+/* At a sync point of which there is no event yet. */
+static int take_snapshot(struct machine *m, uint64_t now, struct err *e)
+{
+    const bool asked = control_wants_snapshot(m->control);
+    char name[SNAPSHOT_NAME_MAX + 1] = "";
+    struct bytes devices = {0};
+    const struct recorder_state state = {
+        .name = name,
+        .hook = m->hook,
+        .dlab = m->pc.serial.lcr & SERIAL_LCR_DLAB,
+        .loopback = m->pc.serial.mcr & SERIAL_MCR_LOOPBACK,
+        .devices = m->kexec_began ? NULL : &devices, /* replay/live/shadow.h */
+    };
+
+    if (asked && !control_snapshot_name(m->control, name))
+        return 0;
+    disks_settle(&m->disks);
+    pc_save(&m->pc, &devices);
+    const int taken = recorder_snapshot(m->recorder, &m->vm, &state, e);
+    bytes_free(&devices);
+    if (taken <= 0)
+        return taken;
+    if (asked)
+        control_snapshot_taken(m->control, recorder_snapshot_name(m->recorder),
+                               recorder_syncs(m->recorder));
+    const uint64_t took = host_elapsed(m) - now;
+    m->snapshot_at_ns = now + took + m->config.snapshot_ns;
+    note_pause(m, took);
+    return 0;
+}
+
+/* ---- asleep ---- */
+
 /* All CPUs have halted: sleep until a device has something to say. Guest time that passes here
  * costs a replay nothing. */
 static int wait_for_interrupt(struct machine *m, struct err *e)
@@ -263,6 +314,11 @@ static int wait_for_interrupt(struct machine *m, struct err *e)
     stop_signals_block();
     for (;;) {
         uint64_t now = host_elapsed(m);
+        if (snapshot_is_due(m, now)) {
+            rc = take_snapshot(m, now, e);
+            if (rc < 0)
+                break;
+        }
         uint64_t deadline = update_devices(m, now);
         take_arrivals(m);
         if (schedule_next(m, now) || machine_stop_wanted(m))
@@ -347,41 +403,6 @@ void handle_sync(struct machine *m, struct machine_cpu *cpu, struct vcpu_exit *e
 }
 
 /* ---- the loop ---- */
-
-static void note_pause(struct machine *m, uint64_t ns)
-{
-    m->stats.snapshot_ns += ns;
-    if (ns > m->stats.snapshot_max_ns)
-        m->stats.snapshot_max_ns = ns;
-}
-
-static bool snapshot_is_due(const struct machine *m, uint64_t now)
-{
-    return m->recorder && m->config.snapshot_ns && now >= m->snapshot_at_ns && !m->ended &&
-           !machine_stop_wanted(m) && recorder_can_snapshot(m->recorder);
-}
-
-static int take_snapshot(struct machine *m, uint64_t now, struct err *e)
-{
-    struct bytes devices = {0};
-    const struct recorder_state state = {
-        .hook = m->hook,
-        .dlab = m->pc.serial.lcr & SERIAL_LCR_DLAB,
-        .loopback = m->pc.serial.mcr & SERIAL_MCR_LOOPBACK,
-        .devices = m->kexec_began ? NULL : &devices, /* replay/live/shadow.h */
-    };
-
-    disks_settle(&m->disks);
-    pc_save(&m->pc, &devices);
-    const int taken = recorder_snapshot(m->recorder, &m->vm, &state, e);
-    bytes_free(&devices);
-    if (taken <= 0)
-        return taken;
-    const uint64_t took = host_elapsed(m) - now;
-    m->snapshot_at_ns = now + took + m->config.snapshot_ns;
-    note_pause(m, took);
-    return 0;
-}
 
 /* Whose turn it is from here on; sleeps when nobody can run. */
 static int take_turns(struct machine *m, struct err *e)
@@ -496,6 +517,7 @@ static int run_in_turns(struct machine *m, enum end_reason *reason, struct err *
     console_on_input(m->console, kick_thread, &m->kick_target);
     nics_listen(&m->nics, kick_thread, &m->kick_target);
     disks_listen(&m->disks, kick_thread, &m->kick_target);
+    control_listen(m->control, m, kick_thread, &m->kick_target);
     m->armed_ns = NEVER;
     m->clock_host.hook = &m->hook;
     m->clock_host.entries = &m->kernel_code.entries;
@@ -509,6 +531,7 @@ static int run_in_turns(struct machine *m, enum end_reason *reason, struct err *
     m->at_sync = true; /* sync point 0: before the first instruction */
     while (!m->ended && rc == 0)
         rc = run_once(m, e);
+    control_ignore(m->control);
     disks_ignore(&m->disks);
     nics_ignore(&m->nics); /* nobody is there to be kicked any more */
     console_ignore_input(m->console);

@@ -2,6 +2,7 @@
 #define VMM_MACHINE_RUN_LOOP_H
 
 #include "vmm/kvm/kick.h"
+#include "vmm/machine/control.h"
 #include "vmm/machine/machine.h"
 
 /*
@@ -48,18 +49,18 @@ static inline uint64_t host_when(const struct machine *m, uint64_t device_ns)
     return device_ns > NEVER / m->config.slow ? NEVER : device_ns * m->config.slow;
 }
 
-/* Whether something has come for the devices that they can take at a sync point: frames, blocks.
- * Any time. */
+/* Whether something has come that can be taken at a sync point: frames, blocks, marks. Any time. */
 static inline bool arrivals_wait(struct machine *m)
 {
-    return nics_have_frames(&m->nics) || disks_have_done(&m->disks);
+    return nics_have_frames(&m->nics) || disks_have_done(&m->disks) || control_waits(m->control);
 }
 
-/* The machine stands at a sync point: they take it. */
+/* The machine stands at a sync point: it is taken. */
 static inline void take_arrivals(struct machine *m)
 {
     nics_exchange(&m->nics);
     disks_complete(&m->disks);
+    control_serve(m->control);
 }
 
 static inline uint64_t earlier(uint64_t a, uint64_t b)

@@ -120,6 +120,7 @@ static void serve(struct member *c)
     const bool fault = c->exit.kind == EXIT_FAULT;
 
     handle_sync(m, c->cpu, &c->exit);
+    control_note(m->control);
     c->served++;
     views_return(&m->views, c->index);
     if (fault)
@@ -393,6 +394,7 @@ static void prepare(struct crew *crew)
     console_on_input(m->console, on_input, crew);
     nics_listen(&m->nics, on_input, crew);
     disks_listen(&m->disks, on_input, crew);
+    control_listen(m->control, m, on_input, crew);
 }
 
 int crew_run(struct machine *m, enum end_reason *reason, struct err *e)
@@ -418,6 +420,7 @@ int crew_run(struct machine *m, enum end_reason *reason, struct err *e)
         m->ended_between |= c->runs;
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
+    control_ignore(m->control);
     disks_ignore(&m->disks);
     nics_ignore(&m->nics);
     console_ignore_input(m->console); /* it rings the bell of a crew that is about to go */

@@ -1,0 +1,142 @@
+#!/usr/bin/env bats
+# shellcheck disable=SC2154 # $tree is helper.bash's
+# A machine is spoken to while it is recorded: marks, snapshots, how far it is, the end.
+load helper
+
+# begin REC ARGUMENT...: it is recorded in the background ($pid), in a host of its own.
+begin() {
+    local rec=$1
+    shift
+    DITTO_SERVER='' bounded 240 "$DITTO" run --json -o "$rec" "$@" >run.out 2>run.err </dev/null 3>&- &
+    pid=$!
+    wait_until 60 test -s "$rec"
+}
+
+ended() {
+    status=0
+    wait "$pid" || status=$?
+    cat run.err
+    [ "$status" = 0 ]
+}
+
+# counting TICKS: arguments of a small guest that runs for as many hundredths of a second.
+counting() {
+    echo --memory 32M --append "ticks=$1" --kernel "$BUILD/guests/count-user.elf"
+}
+
+# in_gdb REC COMMAND...: what gdb says of them.
+in_gdb() {
+    local rec=$1 address
+    shift
+    address=unix:$PWD/gdb.socket
+    DITTO_SERVER='' bounded 120 "$DITTO" replay --gdb="$address" "$rec" >gdb.out 2>gdb.err </dev/null 3>&- &
+    pid=$!
+    wait_until 60 grep -q gdb.socket gdb.err
+    local -a said=()
+    for command; do
+        said+=(-ex "$command")
+    done
+    bounded 100 gdb -nx -batch -ex "target remote ${address#unix:}" "${said[@]}" -ex 'monitor when' -ex kill 2>&1
+    kill "$pid" 2>/dev/null || true
+    wait "$pid" || true
+}
+
+@test "marks, snapshots, stats and stop of a machine that runs; 500 malformed messages do not stop it" {
+    # shellcheck disable=SC2046 # words
+    begin c.ditto $(counting 6000)
+    [ "$(stat -c '%a %F' c.ditto.ctl)" = '600 socket' ]
+    ditto 0 ctl c.ditto mark 'first place'
+    [[ $output == 'dittovm: mark at sync point '*' of c.ditto: first place' ]]
+    ditto 0 ctl c.ditto snapshot here
+    ditto 0 ctl c.ditto snapshot
+    [[ $output == 'dittovm: snapshot 2 at sync point '* ]]
+    ditto 1 ctl c.ditto snapshot here
+    one_error 'there is such a snapshot already'
+    ditto 1 ctl c.ditto snapshot 'a b'
+    one_error "a name has up to 63 letters"
+    ditto 2 ctl c.ditto mark "$(printf %0121d 1)"
+    one_error 'a text or name has 1 to 120 bytes, not 121'
+    python3 "$tree/tests/cli/control_client.py" c.ditto.ctl
+    ditto 0 ctl --json c.ditto mark 'first place'
+    [ "$(json_field ok <(echo "$output"))" = true ]
+    ditto 0 ctl --json c.ditto stats
+    echo "$output" >stats
+    [ "$(json_field marks stats)" = 2 ]
+    [ "$(json_field snapshots stats)" = 2 ]
+    [ "$(json_field sync_points stats)" -gt 20 ]
+    if [ "$(id -u)" = 0 ]; then # another user's, both ways
+        chmod 755 . "$BATS_TEST_TMPDIR"
+        run -1 setpriv --reuid=65534 --regid=65534 --clear-groups "$DITTO" ctl "$PWD/c.ditto" stop
+        [[ $output == *"the control socket of $PWD/c.ditto is another user's"* || $output == *'Permission denied'* ]]
+        mv c.ditto.ctl own && cp c.ditto c2.ditto
+        python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.bind("c2.ditto.ctl")'
+        chown 65534 c2.ditto.ctl
+        ditto 1 ctl c2.ditto stop
+        one_error "the control socket of c2.ditto is another user's"
+        mv own c.ditto.ctl
+    fi
+    ditto 0 ctl c.ditto stop
+    [ "$output" = 'dittovm: c.ditto is recorded' ]
+    [ "$(dd if=c.ditto bs=1 skip=$(($(stat -c %s c.ditto) - 128)) 2>/dev/null | tr -d '\0')" = 'stopped by the user' ]
+    ended
+    [ ! -e c.ditto.ctl ]
+    ditto 0 verify c.ditto
+    ditto 0 verify c.ditto@here
+    ditto 0 verify 'c.ditto@mark:first place#2'
+    ditto 0 info c.ditto
+    [ "$(grep -c '^    outside .* first place$' <<<"$output")" = 2 ]
+    ditto 0 dump c.ditto
+    [ "$(grep -c ' event  mark: first place$' <<<"$output")" = 2 ]
+    ditto 1 ctl c.ditto stats
+    one_error 'nobody records c.ditto'
+    : >d.ditto
+    python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.bind("d.ditto.ctl")'
+    ditto 1 ctl d.ditto stats
+    one_error 'nobody records d.ditto any more'
+    ditto 1 ctl none.ditto stats
+    one_error 'none.ditto: No such file'
+    ditto 2 ctl c.ditto
+    one_error 'ctl: give a recording, and snapshot'
+    ditto 2 ctl c.ditto resume
+    one_error 'ctl: give a recording, and snapshot'
+}
+
+@test "marks of the guest are places for other commands and for gdb" {
+    ditto 0 run --quiet -o m.ditto --memory 32M --kernel "$BUILD/guests/marks.elf"
+    ditto 0 info --json m.ditto
+    echo "$output" >info
+    [ "$(grep -c '"by_guest": true' info)" = 6 ]
+    ditto 0 info m.ditto
+    local at
+    at=$(awk '$1 == "inside" && $NF == "last" { print $2 }' <<<"$output")
+    ditto 0 dump m.ditto
+    grep -q "^ *$at  event  mark of the guest: last\$" <<<"$output"
+    ditto 0 replay m.ditto@mark:last
+    [ "$(tr -d '\r' <<<"$output")" = marked ]
+    ditto 0 core -o core m.ditto@mark:last
+    [[ $output == *"as it was at sync point $at:"* ]]
+    ditto 0 snapshot --name last m.ditto@mark:last
+    [[ $output == *"snapshot last at sync point $at:"* ]]
+    ditto 0 run --quiet --from m.ditto@mark:last
+    [ "$(tr -d '\r' <<<"$output")" = marked ]
+    ditto 0 run --quiet --from 'm.ditto@mark:again#2' -o live.ditto
+    [[ $output == *marked* ]]
+    ditto 0 verify live.ditto
+    ditto 1 verify m.ditto@mark:nowhere
+    one_error "has no mark 'nowhere'"
+    ditto 1 core -o core2 'm.ditto@mark:again#3'
+    one_error "has no mark 'again#3'"
+    ditto 1 run --from m.ditto@boot:2
+    one_error 'has 1 boot; there is no boot:2'
+    ditto 1 run --from live.ditto@99999
+    one_error 'there is no 99999'
+    ditto 2 verify "m.ditto@mark:$(printf %0200d 1)"
+    one_error "a mark's text has at most 120 bytes"
+    ditto 2 verify --to 3 m.ditto@mark:last
+    one_error "is before 'mark:last'"
+    command -v gdb >/dev/null || skip 'gdb is not installed'
+    in_gdb m.ditto 'monitor seek mark:last' 'monitor seek mark:again#2' 'monitor seek mark:none' >said
+    cat said
+    grep -q "^sync point $at, " said
+    grep -q "has no mark 'none'" said
+}
