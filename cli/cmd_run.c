@@ -60,6 +60,7 @@ static struct machine_config machine_config_of(const struct run_options *o)
         .cpu_doubt = o->cpu_doubt,
         .clock = o->clock,
         .slow = o->slow,
+        .wall_ns = o->rtc_now ? machine_wall_ns() : o->rtc_ns,
         .grace_ns = o->grace_ms * 1000000u,
         .digest_ns = o->digest_s * 1000000000u,
         .snapshot_ns = o->checkpoint_s * 1000000000u,

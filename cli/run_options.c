@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/file.h"
 #include "devices/disk/disk_format.h"
@@ -130,6 +131,42 @@ static int take_smp(void *into, const char *value, struct err *e)
     return 0;
 }
 
+#define DATE_YEARS "1980 to 2500"
+#define DATE_FIRST 315532800ll /* seconds since 1970 */
+#define DATE_LAST  16756761599ll
+
+/* A date of the calendar, in UTC; false: none, or none that a machine's clock may have. */
+static bool parse_date(const char *text, uint64_t *ns)
+{
+    static const char *const formats[] = {"%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"};
+
+    for (unsigned i = 0; i < sizeof formats / sizeof *formats; i++) {
+        struct tm tm = {0};
+        const char *end = strptime(text, formats[i], &tm);
+        if (!end || (*end && strcmp(end, "Z") != 0))
+            continue;
+        const int day = tm.tm_mday;
+        const time_t seconds = timegm(&tm);
+        *ns = (uint64_t)seconds * 1000000000u;
+        return tm.tm_mday == day && seconds >= DATE_FIRST && seconds <= DATE_LAST;
+    }
+    return false;
+}
+
+static int take_rtc(void *into, const char *value, struct err *e)
+{
+    struct run_options *o = into;
+
+    o->rtc_ns = 0;
+    o->rtc_now = strcmp(value, "now") == 0;
+    return o->rtc_now || parse_date(value, &o->rtc_ns)
+               ? 0
+               : err_set(e, STATUS_USAGE,
+                         "--rtc takes now, or a date of the years " DATE_YEARS
+                         " like 2026-11-30 or 2026-11-30T12:34:56 (UTC), not '%.40s'",
+                         value);
+}
+
 #define FLAG(letter, name, member, help) FLAG_OPTION(letter, name, struct run_options, member, help)
 #define TEXT(name, value, member, help)  TEXT_OPTION(name, value, struct run_options, member, help)
 #define NUMBER(name, value, member, least, most, takes, help)                                      \
@@ -196,6 +233,11 @@ const struct option_entry run_entries[] = {
            "let the machine's clock run N times slower than the host's, 1 to 1000 (default 1), "
            "where its "
            "kernel takes too long for its own time limits"),
+    CALL_OPTION(
+        0, "rtc", "now|DATE", take_rtc,
+        "what the machine's real-time clock says at its start, in UTC: a date like 2026-11-30 "
+        "or 2026-11-30T12:34:56, or the host's time (default; with --from by default the "
+        "recorded machine's goes on). A system reads it when it boots, or is told to"),
     NUMBER("digest-every", "S", digest_s, 0, 86400, "0 to 86400 s",
            "also record a digest of all memory every S seconds (default 30; 0: only at the end)"),
     NUMBER(

@@ -32,7 +32,9 @@ struct run_options {
     bool crew;            /* several CPUs run at the same time */
     bool loose;           /* ... and nothing orders what they do to memory */
     uint64_t grace_ms, digest_s, checkpoint_s;
-    uint64_t slow; /* how many times slower the machine's clock runs than the host's */
+    bool rtc_now;    /* --rtc now; */
+    uint64_t rtc_ns; /* or what the RTC is to say, ns since 1970 UTC; neither: as it is without */
+    uint64_t slow;   /* how many times slower the machine's clock runs than the host's */
     const struct clock_ops *clock; /* NULL: the best one that this host has */
     /* Not an option: found out once it is clear that the machine runs here. May be NULL. */
     const char *cpu_doubt;

@@ -319,6 +319,12 @@ void pc_poll(struct pc *pc, uint64_t now)
             pc->devices[i]->ops->poll(pc->devices[i], now);
 }
 
+void pc_set_wall(struct pc *pc, uint64_t wall_ns)
+{
+    pc->time.epoch_ns = wall_ns - pc->time.now_ns;
+    rtc_wall_changed(&pc->rtc);
+}
+
 /* ---- state ---- */
 
 void pc_save(const struct pc *pc, struct bytes *out)

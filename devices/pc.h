@@ -95,6 +95,10 @@ int pc_init(struct pc *pc, const struct pc_config *config, struct err *e);
  * more. */
 void pc_close(struct pc *pc);
 
+/* From here on the time of day, ns since 1970 UTC, is this one: the RTC shows it, but for what the
+ * guest itself has set it before or after. */
+void pc_set_wall(struct pc *pc, uint64_t wall_ns);
+
 /*
  * An access of the guest at device time now: what is read goes to access->data. Returns whether it
  * has shown the devices what time it is, so that their state depends on it; a read of the PM timer

@@ -346,6 +346,11 @@ int rtc_attach(struct rtc *rtc, struct bus *pio, struct err *e)
     return bus_add(pio, &range, e);
 }
 
+void rtc_wall_changed(struct rtc *rtc)
+{
+    start_over(rtc);
+}
+
 static void reset(struct rtc *rtc)
 {
     rtc->index = 0;

@@ -36,6 +36,9 @@ struct rtc {
 };
 
 void rtc_init(struct rtc *rtc, struct irq_pin irq, struct irq_pin wake, struct device_time *time);
+/* The wall clock of its struct device_time is another now: no alarm goes off for what lies between.
+ */
+void rtc_wall_changed(struct rtc *rtc);
 int rtc_attach(struct rtc *rtc, struct bus *pio, struct err *e);
 
 #endif

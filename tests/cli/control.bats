@@ -140,3 +140,21 @@ in_gdb() {
     grep -q "^sync point $at, " said
     grep -q "has no mark 'none'" said
 }
+
+@test "--rtc: what the clock says at the start, and when a machine goes live" {
+    ditto 2 run --rtc tomorrow "$IMAGE"
+    one_error "\-\-rtc takes now, or a date .*, not 'tomorrow'"
+    ditto 2 run --rtc 2031-02-29 "$IMAGE"
+    one_error "not '2031-02-29'"
+    ditto 2 run --rtc 1970-01-01 "$IMAGE"
+    one_error "not '1970-01-01'"
+    ditto 0 run --quiet -o r.ditto --rtc 2031-05-06T07:08:09 --memory 32M --kernel "$BUILD/guests/rtc.elf"
+    [[ $(tr -d '\r' <<<"$output") == *'rtc 20310506'$'\n''rtc 20310506'* ]]
+    ditto 0 run --quiet --from r.ditto@mark:between
+    [ "$(tr -d '\r' <<<"$output" | tail -n 1)" = 'rtc 20310506' ]
+    ditto 0 run --quiet --from r.ditto@mark:between --rtc 2044-02-29 -o live.ditto
+    [ "$(tr -d '\r' <<<"$output" | tail -n 1)" = 'rtc 20440229' ]
+    ditto 0 verify live.ditto
+    ditto 0 run --quiet --from r.ditto@mark:between --rtc now
+    [ "$(tr -d '\r' <<<"$output" | tail -n 1)" = "rtc $(date -u +%Y%m%d)" ]
+}

@@ -39,7 +39,7 @@ static void host_entropy(void *opaque, void *buf, size_t len)
     }
 }
 
-static uint64_t wall_now_ns(void)
+uint64_t machine_wall_ns(void)
 {
     struct timespec ts;
 
@@ -106,7 +106,7 @@ static int make_devices(struct machine *m, struct err *e)
     struct pc_config config = {
         .dma = &m->dma.dma,
         .disks = m->config.disks,
-        .epoch_ns = wall_now_ns(),
+        .epoch_ns = m->config.wall_ns ? m->config.wall_ns : machine_wall_ns(),
         .transmit = console_put,
         .transmit_opaque = m->console,
         .entropy = host_entropy,
@@ -335,6 +335,8 @@ static int resume(struct machine *m, const struct machine_state *state, struct e
         return -1;
     if (pc_restore(&m->pc, &devices) < 0)
         return err_set(e, STATUS_ERROR, "the state of the devices is not one of this machine's");
+    if (m->config.wall_ns)
+        pc_set_wall(&m->pc, m->config.wall_ns);
     m->hook = state->hook;
     m->cpu->state = state->halted ? CPU_HALTED : CPU_RUNS;
     m->cpu->fault_pending = vcpu_pending_fault(&state->pending);

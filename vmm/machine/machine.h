@@ -42,6 +42,9 @@ struct machine_config {
                       recording     in which it was not */
     const char *cpu_doubt; /* doctor_cpu_doubt(), of one that is recorded; may be NULL */
     const struct clock_ops *clock;
+    /* What the RTC says at the start, ns since 1970 UTC; 0: the host's time, or where a machine
+     * goes on from: what it says there. */
+    uint64_t wall_ns;
     uint64_t slow;     /* device time passes so many times slower than the host's; at least 1 */
     uint64_t grace_ns; /* so long without a sync point, an interrupt has one forced */
     uint64_t
@@ -199,6 +202,9 @@ __attribute__((format(printf, 2, 3))) void machine_doubt(struct machine *m, cons
 /* Name the place where it stands, a sync point: see recorder_mark(). That there are too many is
  * said once. */
 bool machine_mark(struct machine *m, const char *text, bool by_guest);
+
+/* The host's time of day, ns since 1970 UTC: what a machine's RTC says when it starts. */
+uint64_t machine_wall_ns(void);
 
 /* Look whether the guest has made any, when it is time to, or at once (NEVER): that is a doubt. */
 void machine_look_for_hypercalls(struct machine *m, uint64_t now);

@@ -281,6 +281,25 @@ static void test_wall_clock_may_jump(void **unused)
     check_clock(&f, (uint8_t[]){0x20, 0x24, 0x03, 0x02, 0x07, 0x03, 0x29, 0x51});
 }
 
+/* A machine that goes on is told today's date: what it waited for was long ago. */
+static void test_another_wall_clock_sets_off_no_alarm(void **unused)
+{
+    struct fixture f;
+
+    (void)unused;
+    make(&f);
+    put(&f, 5, 0x00);
+    put(&f, 3, 0x01);
+    put(&f, 1, 0x30);
+    put(&f, 11, 0x22); /* at 00:01:30, in 100 s */
+    f.time.wall += 86400 * SECOND + 50 * SECOND;
+    rtc_wall_changed(&f.rtc);
+    f.rtc.dev.ops->poll(&f.rtc.dev, f.time.now);
+    assert_false(f.irq8.level);
+    assert_true(deadline(&f) == f.time.now + 50 * SECOND);
+    check_clock(&f, (uint8_t[]){0x20, 0x24, 0x03, 0x02, 0x07, 0x00, 0x00, 0x40});
+}
+
 static void test_state(void **unused)
 {
     struct fixture f, other;
@@ -326,6 +345,7 @@ int main(void)
         cmocka_unit_test(test_update_interrupt),
         cmocka_unit_test(test_alarm),
         cmocka_unit_test(test_wall_clock_may_jump),
+        cmocka_unit_test(test_another_wall_clock_sets_off_no_alarm),
         cmocka_unit_test(test_state),
         cmocka_unit_test(test_rough_use),
     };
