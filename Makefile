@@ -14,7 +14,7 @@ SHOW = @true
 endif
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
 # Guest memory is read as what it is taken for, and registers of struct kvm_regs also by their index.
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARN) -fno-strict-aliasing $(CFLAGS) -pthread
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARN) -fno-strict-aliasing -isystem /usr/include/libxml2 $(CFLAGS) -pthread
 LIBS := -lZydis -lZycore -lext2fs -lcom_err -lz -lzstd -llzma -llz4 -lxxhash -ljansson -pthread
 
 include rooms.mk

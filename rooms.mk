@@ -5,7 +5,7 @@
 # Lowest first.
 ROOMS := base mmu recording recording/order recording/places devices devices/virtio devices/disk boot boot/diskimage \
 	vmm/kvm vmm/points vmm/points/trace vmm/points/pmu recorder vmm/machine vmm/machine/crew \
-	replay replay/gdb replay/live host host/net host/control host/doctor cli cli/ctl
+	replay replay/gdb replay/live host host/net host/control host/domain host/doctor cli cli/ctl
 
 sees.base :=
 sees.mmu := base
@@ -36,9 +36,11 @@ sees.replay/live := replay vmm/machine
 sees.host/net := base
 # Whoever tells a running machine something.
 sees.host/control := base
+# libvirt's domains as options of ours, and back.
+sees.host/domain := host/net recording devices/disk
 sees.host/doctor := vmm/points
 sees.host := host/doctor host/net host/control . guest-tools/khost
-sees.cli := host boot/diskimage vmm/machine replay/gdb replay/live
+sees.cli := host host/domain boot/diskimage vmm/machine replay/gdb replay/live
 sees.cli/ctl := cli
 
 # Everything that a room sees: $(call visible,ROOM). The table is not deeper than these steps.

@@ -182,9 +182,17 @@ static int run_from(const struct run_options *o, struct live *l, struct console 
     return rc;
 }
 
-static int hand_in(void *sources, struct err *e)
+/* What is found out on this host, for the command in another. */
+struct handed {
+    const struct run_options *o;
+    struct run_sources *sources;
+};
+
+static int hand_in(void *opaque, struct err *e)
 {
-    return run_sources_hand_in(sources, e);
+    const struct handed *h = opaque;
+
+    return run_options_hand_in(h->o, e) < 0 ? -1 : run_sources_hand_in(h->sources, e);
 }
 
 /* False: it is for this process to run the machine, here. Sources: of one that is booted, or NULL.
@@ -193,11 +201,12 @@ static bool redirected(const struct invocation *inv, struct run_options *o,
                        struct run_sources *sources, uint64_t memory, const json_t *from,
                        int *status, struct err *e)
 {
+    struct handed handed = {o, sources};
     struct host_needs needs = {
         .guest_memory = memory,
         .frame_rf = from ? frame_rf_named(meta_frame_rf(from)) : FRAME_RF_UNKNOWN,
         .hand_in = sources ? hand_in : NULL,
-        .handed = sources,
+        .handed = &handed,
     };
 
     if (guest_memory_check_host(memory, e) < 0) {
@@ -272,40 +281,49 @@ static int run_live(const struct invocation *inv, struct run_options *o, struct 
     return rc;
 }
 
-static int run(const struct invocation *inv, int argc, char **argv, struct err *e)
+static int run_booted(const struct invocation *inv, struct run_options *o, struct err *e)
 {
-    struct run_options o;
     struct run_sources s = {0};
     int status;
 
-    if (run_options_parse(&o, argc, argv, e) < 0)
+    if (run_sources_check(&s, o, e) < 0)
         return -1;
-    if (o.from.path[0])
-        return run_live(inv, &o, e);
-    if (run_sources_check(&s, &o, e) < 0)
-        return -1;
-    if (redirected(inv, &o, &s, o.memory, NULL, &status, e)) {
+    run_options_show_domain(o);
+    if (redirected(inv, o, &s, o->memory, NULL, &status, e)) {
         run_sources_free(&s);
         return status;
     }
-    if (run_sources_load(&s, &o, e) < 0)
+    if (run_sources_load(&s, o, e) < 0)
         return -1;
     struct console *console = console_open(STDIN_FILENO, STDOUT_FILENO, e);
-    int rc = console ? run_sources(&o, &s, console, e) : -1;
+    int rc = console ? run_sources(o, &s, console, e) : -1;
     console_close(console);
     run_sources_free(&s);
+    return rc;
+}
+
+static int run(const struct invocation *inv, int argc, char **argv, struct err *e)
+{
+    struct run_options o;
+
+    if (run_options_parse(&o, argc, argv, e) < 0)
+        return -1;
+    const int rc = o.from.path[0] ? run_live(inv, &o, e) : run_booted(inv, &o, e);
+    run_options_free(&o);
     return rc;
 }
 
 const struct command command_run = {
     .name = "run",
     .summary = "run a machine from a disk image or a kernel, and record it with --record",
-    .usage = "run [OPTIONS] [DISK.img]",
+    .usage = "run [OPTIONS] [DISK.img]\nrun [OPTIONS] --domain NAME",
     .about =
         "Runs a virtual machine from a disk image, or from a kernel. The kernel, its initrd "
         "and\n"
-        "command line are found inside the image (GRUB, extlinux, boot loader entries or a unified\n"
-        "kernel image, else the newest /boot/vmlinuz-*). The image is never changed: what the guest writes is kept in "
+        "command line are found inside the image (GRUB, extlinux, boot loader entries or a "
+        "unified\n"
+        "kernel image, else the newest /boot/vmlinuz-*). The image is never changed: what the "
+        "guest writes is kept in "
         "memory\n"
         "and gone at the end. On a terminal, Ctrl-A x leaves.\n"
         "\n"

@@ -22,8 +22,8 @@ struct command {
 };
 
 extern const struct command command_run, command_replay, command_verify, command_info, command_dump,
-    command_snapshot, command_disk, command_core, command_pcap, command_symbols, command_order,
-    command_doctor, command_ctl, command_version;
+    command_snapshot, command_disk, command_core, command_domain, command_pcap, command_symbols,
+    command_order, command_doctor, command_ctl, command_version;
 
 /* True when --help was given: it has been shown. */
 bool command_wants_help(const struct command *command, int argc, char **argv);

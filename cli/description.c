@@ -65,6 +65,23 @@ static bool describe_disks(json_t *description, const struct run_options *o,
     return true;
 }
 
+/* ---- what it was made from, for who makes such a machine again ---- */
+
+/* False: a name is not valid UTF-8. */
+static bool describe_origin(json_t *description, const struct run_options *o)
+{
+    json_t *boot = json_object_get(description, "boot");
+
+    if (o->domain_name)
+        json_object_set_new(description, "domain", domain_pack(&o->domain));
+    if (!o->kernel)
+        return true;
+    if (o->append)
+        json_object_set_new(boot, "append", json_string(o->append));
+    return json_object_set_new(boot, "kernel_file", absolute_path(o->kernel)) == 0 &&
+           (!o->initrd || json_object_set_new(boot, "initrd_file", absolute_path(o->initrd)) == 0);
+}
+
 /* ---- NICs ---- */
 
 static void describe_nics(json_t *description, const struct run_options *o, const struct machine *m)
@@ -150,7 +167,8 @@ char *description_of_boot(const struct run_options *o, const struct run_sources 
         describe_options(json_object_get(description, "machine"), o, m);
     if (description)
         describe_nics(description, o, m);
-    if (description && !describe_disks(description, o, &s->disks)) {
+    if (description &&
+        (!describe_disks(description, o, &s->disks) || !describe_origin(description, o))) {
         json_decref(description);
         return NULL;
     }

@@ -15,8 +15,8 @@
 
 static const struct command *const commands[] = {
     &command_run,      &command_replay, &command_verify, &command_info,    &command_dump,
-    &command_snapshot, &command_disk,   &command_core,   &command_pcap,    &command_symbols,
-    &command_order,    &command_doctor, &command_ctl,    &command_version,
+    &command_snapshot, &command_disk,   &command_core,   &command_domain,  &command_pcap,
+    &command_symbols,  &command_order,  &command_doctor, &command_ctl,     &command_version,
 };
 #define COMMANDS (sizeof commands / sizeof *commands)
 

@@ -1,6 +1,7 @@
 #include "cli/run_options.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -183,6 +184,12 @@ const struct option_entry run_entries[] = {
          "record even a kernel in which not all could be found that a replay needs; the recording "
          "says "
          "so (see 'dittovm info')"),
+    TEXT("domain", "NAME", domain_name,
+         "run a machine that libvirt knows by this name or UUID, and that is shut off; with a '/' "
+         "or .xml at its end it is a file with a domain's XML. What is given beside it comes "
+         "first: --memory, --cpus, --kernel; --net for its first NIC, its second; --disk and "
+         "--append add"),
+    TEXT("connect", "URI", connect, "the libvirt that knows it (default: qemu:///system)"),
     CALL_OPTION('m', "memory", "SIZE", take_memory, "guest memory, e.g. 256M or 1G (default 256M)"),
     CALL_OPTION(
         0, "from", "REC[@PLACE]", take_from,
@@ -259,6 +266,7 @@ static int check_from(const struct run_options *o, struct err *e)
                          : o->chaos         ? "--chaos"
                          : o->write_through ? "--write-through"
                          : o->wants_seed    ? "--cloud-init or --ssh-key"
+                         : o->domain_name   ? "--domain"
                                             : NULL;
 
     if (!option)
@@ -267,13 +275,14 @@ static int check_from(const struct run_options *o, struct err *e)
                    "run: %s makes no sense with --from: the machine is the recorded one", option);
 }
 
-/* disk.img -> disk.ditto, in the current directory; a machine without a disk: after its kernel; one
- * that goes on from disk.ditto: disk-live.ditto. */
+/* disk.img -> disk.ditto, in the current directory; a domain: after its name; a machine without a
+ * disk: after its kernel; one that goes on from disk.ditto: disk-live.ditto. */
 static int default_recording(struct run_options *o, struct err *e)
 {
-    const char *from = o->from.path[0] ? o->from.path
-                       : o->disk_count ? o->disks[0].path
-                                       : o->kernel;
+    const char *from = o->from.path[0]  ? o->from.path
+                       : o->domain_name ? o->domain.name
+                       : o->disk_count  ? o->disks[0].path
+                                        : o->kernel;
     const char *slash = strrchr(from, '/');
     const char *name = slash ? slash + 1 : from;
     const char *dot = strrchr(name, '.');
@@ -327,7 +336,14 @@ static int add_seed(struct run_options *o, struct err *e)
     return 0;
 }
 
-int run_options_parse(struct run_options *o, int argc, char **argv, struct err *e)
+void run_options_free(struct run_options *o)
+{
+    domain_free(&o->domain);
+    free(o->joined);
+    o->joined = NULL;
+}
+
+static int parse(struct run_options *o, int argc, char **argv, struct err *e)
 {
     *o = (struct run_options){
         .grace_ms = DEFAULT_GRACE_MS,
@@ -337,12 +353,19 @@ int run_options_parse(struct run_options *o, int argc, char **argv, struct err *
     int first = options_parse(run_entries, o, argc, argv, e);
     if (first < 0)
         return -1;
+    if (first < argc && o->domain_name)
+        return err_set(e, STATUS_USAGE, "run: a domain has its disks; give one more with --disk %s",
+                       argv[first]);
     if (first < argc && take_first_disk(o, argv[first++], e) < 0)
         return -1;
     if (first < argc)
         return err_set(e, STATUS_USAGE,
                        "run: one disk image, and more with --disk; '%s' is too much", argv[first]);
     if (o->from.path[0] && check_from(o, e) < 0)
+        return -1;
+    if (o->connect && !o->domain_name)
+        return err_set(e, STATUS_USAGE, "run: --connect goes with --domain");
+    if (o->domain_name && run_options_take_domain(o, e) < 0)
         return -1;
     if (!o->memory)
         o->memory = DEFAULT_MEMORY;
@@ -369,4 +392,13 @@ int run_options_parse(struct run_options *o, int argc, char **argv, struct err *
     if (o->record && !o->recording[0] && default_recording(o, e) < 0)
         return -1;
     return o->wants_seed ? add_seed(o, e) : 0;
+}
+
+int run_options_parse(struct run_options *o, int argc, char **argv, struct err *e)
+{
+    const int rc = parse(o, argc, argv, e);
+
+    if (rc < 0)
+        run_options_free(o);
+    return rc;
 }

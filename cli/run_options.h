@@ -9,15 +9,20 @@
 #include "base/limits.h"
 #include "devices/disk/disk_seed.h"
 #include "devices/disk/disk_set.h"
+#include "host/domain/domain.h"
 #include "host/net/net_spec.h"
 #include "recording/places/snapshot_list.h"
 #include "vmm/points/clock.h"
 
-/* The command line of `dittovm run`. Strings belong to argv, but for `recording`. */
+/* The command line of `dittovm run`, and what is to be run: whether a command line says so or a
+ * domain. Strings belong to argv, or to `domain`. To be released with run_options_free(). */
 struct run_options {
     bool record, force, unsure, write_through, check_disk, quiet, json;
     char recording[4096]; /* -o, or made from the image's name */
     const char *kernel, *initrd, *append;
+    const char *domain_name, *connect; /* --domain; libvirt's URI, or NULL */
+    struct domain domain;              /* what that is; zeroes: none */
+    char *joined;                      /* what `append` is then, where both say something */
     struct disk_wish disks[MAX_DISKS];
     unsigned disk_count;
     struct disk_seed seed; /* of cloud-init; its image becomes the last disk */
@@ -42,6 +47,16 @@ struct run_options {
 };
 
 extern const struct option_entry run_entries[];
+/* After an error nothing is to be released. */
 int run_options_parse(struct run_options *o, int argc, char **argv, struct err *e);
+void run_options_free(struct run_options *o);
+
+/* With --domain (cmd_domain.c). Fill in what the command line does not say; libvirt is asked on
+ * the user's host. */
+int run_options_take_domain(struct run_options *o, struct err *e);
+/* Say on stderr what was made of it. */
+void run_options_show_domain(const struct run_options *o);
+/* For the command inside an emulated host, which cannot ask: the domain. */
+int run_options_hand_in(const struct run_options *o, struct err *e);
 
 #endif

@@ -47,6 +47,8 @@ static void summarize(const struct run_options *o, const struct machine *m, enum
                              (double)m->stats.snapshot_max_ns / 1e6));
         if (o->record)
             json_object_set_new(j, "end_compared", json_boolean(!m->ended_between));
+        if (o->domain_name)
+            json_object_set_new(j, "domain", domain_pack(&o->domain));
         json_dumpf(j, stderr, JSON_SORT_KEYS);
         fputc('\n', stderr);
         json_decref(j);

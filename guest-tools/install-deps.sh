@@ -5,16 +5,18 @@ set -eu
 
 # Compile dittovm and its guest programs. The -dev packages pull in their libraries.
 build='gcc libc6-dev make zlib1g-dev libxxhash-dev libzydis-dev libext2fs-dev libjansson-dev
-    libzstd-dev liblzma-dev liblz4-dev libslirp-dev libnbd-dev libcmocka-dev'
+    libzstd-dev liblzma-dev liblz4-dev libslirp-dev libnbd-dev libxml2-dev libvirt-dev libcmocka-dev'
 # Run it: the emulated KVM host for machines without usable virtualization, and its kernel's
 # decompressors; what --net user loads, what reads disk images that are not
-# raw, and their file systems other than ext, and what makes one for cloud-init.
-run='qemu-system-x86 qemu-utils xz-utils zstd lz4 libslirp0 libnbd0 grub-common genisoimage'
+# raw, and their file systems other than ext, what makes one for cloud-init, and what reads a domain's XML
+# (libvirt0, with its own, is for those who have a libvirt).
+run='qemu-system-x86 qemu-utils xz-utils zstd lz4 libslirp0 libnbd0 grub-common genisoimage libxml2'
 # Make the small disk image and initial ram disks.
 image='e2fsprogs busybox-static cpio zstd'
 # Tests besides the unit tests, which need only "build". What is at the other end of a network, and reads what
-# was on it; small disks with other file systems.
-test='bats gdb passt tshark python3 jq curl iproute2 fdisk dosfstools mtools xfsprogs btrfs-progs binutils'
+# was on it; small disks with other file systems; a libvirtd.
+test='bats gdb passt tshark python3 jq curl iproute2 fdisk dosfstools mtools xfsprogs btrfs-progs binutils
+    libvirt-daemon libvirt-clients libxml2-utils'
 # Full Debian guest images, which only the long tests use.
 debian='debootstrap e2fsprogs fdisk dosfstools mtools xfsprogs btrfs-progs lvm2 binutils'
 # Those who use a Debian with a network from outside (make check-world).

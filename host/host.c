@@ -61,6 +61,11 @@ static bool cpu_virtualizes(void)
     return found;
 }
 
+bool host_has_kvm(void)
+{
+    return cpu_virtualizes() && access("/dev/kvm", F_OK) == 0;
+}
+
 const char *host_data_dir(const struct invocation *inv)
 {
     static char beside[PATH_MAX + 16];
@@ -276,8 +281,7 @@ bool host_redirect(const struct invocation *inv, const struct host_needs *needs,
 {
     if (getenv(EMULATED_INSIDE_VARIABLE))
         return false;
-    if (inv->host == HOST_NATIVE ||
-        (inv->host == HOST_AUTO && cpu_virtualizes() && access("/dev/kvm", F_OK) == 0)) {
+    if (inv->host == HOST_NATIVE || (inv->host == HOST_AUTO && host_has_kvm())) {
         if (doctor_quick_check(e) == 0)
             return false;
         *status = (int)e->status;

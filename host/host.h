@@ -50,6 +50,9 @@ struct host_needs {
 bool host_redirect(const struct invocation *inv, const struct host_needs *needs, int *status,
                    struct err *e);
 
+/* Whether this machine's own KVM is what HOST_AUTO takes. */
+bool host_has_kvm(void);
+
 /* The directory of the emulated KVM host's kernel and initrd: $DITTO_DATADIR, beside the build, or
  * where they were installed. Valid until the next call. */
 const char *host_data_dir(const struct invocation *inv);

@@ -29,6 +29,7 @@ replay/timeline.c recorder/recorder.h
 replay/gdb/gdb_server.c replay/live/live.h
 vmm/machine/machine.c replay/player.h
 replay/live/live.c cli/run_options.h
+host/domain/domain.c host/host.h
 host/host.c cli/command.h
 END
 # What make compiles these files with.

@@ -23,7 +23,7 @@ teardown() {
 # in_server ARGUMENT...: such a dittovm needs a host, and the one that setup_suite has started will do.
 in_server() {
     [[ -n ${DITTO_SERVER:-} && ${1:-} =~ ^(run|replay|verify|snapshot|disk|core)$ ]] &&
-        [[ " $* " != *' --host'* && " $* " != *' --gdb'* && " $* " != *' --net'* ]]
+        [[ " $* " != *' --host'* && " $* " != *' --gdb'* && " $* " != *' --net'* && " $* " != *' --domain'* ]]
 }
 
 # ditto_to SECONDS OUT ERR ARGUMENT...: dittovm, with its output in two files; as ditto_bounded.

@@ -1,0 +1,45 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "host/domain/domain.h"
+#include "host/domain/libvirt.h"
+#include "host/domain/xml.h"
+
+static bool is_file(const char *what)
+{
+    const size_t len = strlen(what);
+
+    return strchr(what, '/') || (len > 4 && !strcmp(what + len - 4, ".xml"));
+}
+
+static int find_in_file(struct domain *d, const char *path, struct err *e)
+{
+    uint8_t *text;
+    size_t len;
+
+    if (file_read(path, XML_TEXT_MAX, &text, &len, e) < 0)
+        return -1;
+    const int rc = domain_read(d, (const char *)text, len, path, NULL, e);
+    free(text);
+    return rc;
+}
+
+static int find_in_libvirt(struct domain *d, const char *name, const char *uri, struct err *e)
+{
+    struct libvirt *lv = libvirt_open(uri, e);
+    const struct domain_volumes volumes = {libvirt_volume_path, lv};
+    char *xml = lv ? libvirt_domain_xml(lv, name, e) : NULL;
+    const int rc = xml ? domain_read(d, xml, strlen(xml), name, &volumes, e) : -1;
+
+    free(xml);
+    libvirt_close(lv);
+    return rc;
+}
+
+int domain_find(struct domain *d, const char *what, const char *uri, struct err *e)
+{
+    *d = (struct domain){0};
+    return is_file(what) ? find_in_file(d, what, e)
+                         : find_in_libvirt(d, what, uri ? uri : LIBVIRT_DEFAULT_URI, e);
+}
