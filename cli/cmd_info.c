@@ -116,6 +116,9 @@ static void show(json_t *j, const char *path)
     if (json_object_get(machine, "chaos"))
         text_print(stdout, ", --chaos %s", text_of(j, "machine", "chaos"));
     putchar('\n');
+    if (json_object_get(j, "domain"))
+        text_print(stdout, "  domain        %s, UUID %s\n", text_of(j, "domain", "name"),
+                   text_of(j, "domain", "uuid"));
     show_nics(json_object_get(j, "nics"));
     text_print(stdout, "  booted        %s\n", text_of(j, "boot", "from"));
     if ((value = json_object_get(j, "live_from")))

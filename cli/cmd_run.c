@@ -286,6 +286,9 @@ static int run_booted(const struct invocation *inv, struct run_options *o, struc
     struct run_sources s = {0};
     int status;
 
+    if (o->domain_name && inv->host == HOST_VMX)
+        return err_set(e, STATUS_USAGE,
+                       "run: --host vmx has no --domain; give what that is taken as");
     if (run_sources_check(&s, o, e) < 0)
         return -1;
     run_options_show_domain(o);

@@ -2,6 +2,7 @@
 #define HOST_DOMAIN_DOMAIN_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -27,17 +28,20 @@ struct domain {
  */
 int domain_find(struct domain *d, const char *what, const char *uri, struct err *e);
 
-/* Where a disk is that is named by storage pool and volume: who asked libvirt for the domain can
- * ask for that. */
-struct domain_volumes {
-    int (*find)(void *opaque, const char *pool, const char *volume, char *path, size_t size,
-                struct err *e);
+/* What a domain's XML names but does not describe: who asked libvirt for the domain can ask for
+ * that, too. */
+struct domain_around {
+    /* The path of a storage pool's volume. -1 with *e. */
+    int (*find_volume)(void *opaque, const char *pool, const char *volume, char *path, size_t size,
+                       struct err *e);
+    /* Whether a network is known to lead nowhere but to its own machines and this host. */
+    bool (*is_isolated)(void *opaque, const char *network);
     void *opaque;
 };
 
-/* From its XML; `what` is what errors call that, volumes may be NULL. As domain_find(). */
+/* From its XML; `what` is what errors call that, `around` may be NULL. As domain_find(). */
 int domain_read(struct domain *d, const char *text, size_t len, const char *what,
-                const struct domain_volumes *volumes, struct err *e);
+                const struct domain_around *around, struct err *e);
 void domain_free(struct domain *d); /* fine with zeroes */
 
 /* What was done with it, in lines for a user. */

@@ -44,22 +44,22 @@ static bool ends_like_setting(const char *path)
 }
 
 static int find_volume(struct domain *d, const xml_node *disk, const xml_node *source,
-                       struct disk_wish *wish, const struct domain_volumes *volumes, struct err *e)
+                       struct disk_wish *wish, const struct domain_around *around, struct err *e)
 {
     const char *pool = xml_attribute(source, "pool"), *volume = xml_attribute(source, "volume");
     struct err why;
 
-    if (!volumes || !pool || !volume)
+    if (!around || !pool || !volume)
         return refuse(d, disk, "is a volume of a storage pool, which libvirt has to be asked for: ",
                       "give the domain's name instead of a file", e);
-    if (volumes->find(volumes->opaque, pool, volume, wish->path, sizeof wish->path, &why) < 0)
+    if (around->find_volume(around->opaque, pool, volume, wish->path, sizeof wish->path, &why) < 0)
         return refuse(d, disk, "cannot be found: ", why.text, e);
     return 0;
 }
 
 /* "" in wish->path: there is no medium in it. */
 static int find_image(struct domain *d, const xml_node *disk, struct disk_wish *wish,
-                      const struct domain_volumes *volumes, struct err *e)
+                      const struct domain_around *around, struct err *e)
 {
     const xml_node *source = xml_child(disk, "source");
     const char *type = xml_attribute(disk, "type"), *path = NULL;
@@ -71,7 +71,7 @@ static int find_image(struct domain *d, const xml_node *disk, struct disk_wish *
     else if (strcmp(type, "volume") != 0)
         return refuse(d, disk, "is neither a file nor a block device of this host but of type ",
                       type, e);
-    else if (find_volume(d, disk, source, wish, volumes, e) < 0)
+    else if (find_volume(d, disk, source, wish, around, e) < 0)
         return -1;
     if (path && snprintf(wish->path, sizeof wish->path, "%s", path) >= (int)sizeof wish->path)
         return refuse(d, disk, "has too long a name", "", e);
@@ -130,7 +130,7 @@ static void note_rest(struct domain *d, const xml_node *disk)
 }
 
 static int read_disk(struct domain *d, const xml_node *disk, struct found *found,
-                     const struct domain_volumes *volumes, struct err *e)
+                     const struct domain_around *around, struct err *e)
 {
     const char *device = xml_attribute(disk, "device");
     const char *order = xml_attribute(xml_child(disk, "boot"), "order");
@@ -142,7 +142,7 @@ static int read_disk(struct domain *d, const xml_node *disk, struct found *found
         domain_note(d->left, "%s %s", device, name_of(disk));
         return 0;
     }
-    if (find_image(d, disk, wish, volumes, e) < 0)
+    if (find_image(d, disk, wish, around, e) < 0)
         return -1;
     if (!wish->path[0]) {
         domain_note(d->left, "%s %s, which is empty", cdrom ? "CD-ROM" : "disk", name_of(disk));
@@ -172,14 +172,14 @@ static void put_option(struct domain *d, const struct disk_wish *wish)
 }
 
 /* The first of them boots: so those that are said to, then as they stand. */
-int domain_read_disks(struct domain *d, const xml_node *devices,
-                      const struct domain_volumes *volumes, struct err *e)
+int domain_read_disks(struct domain *d, const xml_node *devices, const struct domain_around *around,
+                      struct err *e)
 {
     struct found disks[MAX_DISKS], found;
     unsigned count = 0, at;
 
     for (const xml_node *disk = xml_child(devices, "disk"); disk; disk = xml_next(disk, "disk")) {
-        if (read_disk(d, disk, &found, volumes, e) < 0)
+        if (read_disk(d, disk, &found, around, e) < 0)
             return -1;
         if (!found.wish.path[0])
             continue;

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "host/domain/domain.h"
+#include "host/domain/domain_inside.h"
 #include "host/domain/libvirt.h"
 #include "host/domain/xml.h"
 
@@ -28,9 +28,13 @@ static int find_in_file(struct domain *d, const char *path, struct err *e)
 static int find_in_libvirt(struct domain *d, const char *name, const char *uri, struct err *e)
 {
     struct libvirt *lv = libvirt_open(uri, e);
-    const struct domain_volumes volumes = {libvirt_volume_path, lv};
-    char *xml = lv ? libvirt_domain_xml(lv, name, e) : NULL;
-    const int rc = xml ? domain_read(d, xml, strlen(xml), name, &volumes, e) : -1;
+    const struct domain_around around = {libvirt_volume_path, libvirt_network_is_isolated, lv};
+    bool saved;
+    char *xml = lv ? libvirt_domain_xml(lv, name, &saved, e) : NULL;
+    const int rc = xml ? domain_read(d, xml, strlen(xml), name, &around, e) : -1;
+
+    if (rc == 0 && saved)
+        domain_note(d->left, "the state that libvirt saved: it boots anew");
 
     free(xml);
     libvirt_close(lv);

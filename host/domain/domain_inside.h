@@ -6,9 +6,10 @@
 
 /* What reading a domain's XML consists of. All add to *d; -1 with *e, which begins with the
  * domain's name. */
-int domain_read_disks(struct domain *d, const xml_node *devices,
-                      const struct domain_volumes *volumes, struct err *e);
-int domain_read_nics(struct domain *d, const xml_node *devices, struct err *e);
+int domain_read_disks(struct domain *d, const xml_node *devices, const struct domain_around *around,
+                      struct err *e);
+int domain_read_nics(struct domain *d, const xml_node *devices, const struct domain_around *around,
+                     struct err *e);
 void domain_read_left(struct domain *d, const xml_node *domain);
 
 /* Add a text to one of the lists; twice the same is once. A list does not grow without bounds. */

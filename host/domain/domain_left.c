@@ -45,6 +45,17 @@ static void note_serial(struct domain *d, const xml_node *devices)
     }
 }
 
+/* What a device is that the machine has, too, or that is said not to be there. */
+static bool is_known(const xml_node *device)
+{
+    const char *model = xml_attribute(device, "model");
+
+    return (model &&
+            (!strcmp(model, "none") || (xml_is(device, "rng") && !strncmp(model, "virtio", 6)))) ||
+           xml_attribute_is(device, "type", "none") ||
+           xml_attribute_is(xml_child(device, "model"), "type", "none");
+}
+
 static void read_devices(struct domain *d, const xml_node *devices)
 {
     /* Controllers and the emulator are means; serial ports are above. */
@@ -53,14 +64,9 @@ static void read_devices(struct domain *d, const xml_node *devices)
     const xml_node *at = NULL;
 
     note_serial(d, devices);
-    while (domain_other_child(devices, known, &at)) {
-        const bool absent = xml_attribute_is(at, "model", "none") ||
-                            xml_attribute_is(at, "type", "none") ||
-                            (xml_is(at, "rng") && xml_attribute_is(at, "model", "virtio")) ||
-                            xml_attribute_is(xml_child(at, "model"), "type", "none");
-        if (!absent)
+    while (domain_other_child(devices, known, &at))
+        if (!is_known(at))
             note_device(d, at);
-    }
 }
 
 /* ---- firmware, CPU, clock ---- */
@@ -135,7 +141,8 @@ void domain_read_left(struct domain *d, const xml_node *domain)
     read_firmware(d, xml_child(domain, "os"));
     read_cpu(d, xml_child(domain, "cpu"));
     while ((other = domain_other_child(xml_child(domain, "features"), features, &at)))
-        domain_note(d->left, "feature %s", other);
+        if (!xml_attribute_is(at, "state", "off"))
+            domain_note(d->left, "feature %s", other);
     read_clock(d, xml_child(domain, "clock"));
     read_devices(d, xml_child(domain, "devices"));
     for (at = NULL; (other = domain_other_child(domain, known, &at));)

@@ -125,7 +125,8 @@ static const char *source_of(const xml_node *nic)
     return "";
 }
 
-static void connect_nic(struct domain *d, unsigned index, const xml_node *nic, struct spec *s)
+static void connect_nic(struct domain *d, unsigned index, const xml_node *nic,
+                        const struct domain_around *around, struct spec *s)
 {
     const char *said = xml_attribute(nic, "type"), *const type = said ? said : "user";
     const char *const source = source_of(nic);
@@ -143,6 +144,8 @@ static void connect_nic(struct domain *d, unsigned index, const xml_node *nic, s
         ;
     else {
         put(s, leads_out(type) ? "user" : "none");
+        if (!strcmp(type, "network") && around && around->is_isolated(around->opaque, source))
+            put(s, ",restrict=on");
         if (!user || xml_child(nic, "backend"))
             domain_note(d->nearest, "NIC %u of %s%s%s: --net %s", index, type, *source ? " " : "",
                         source, s->text);
@@ -167,13 +170,14 @@ static void note_rest(struct domain *d, unsigned index, const xml_node *nic)
         domain_note(d->left, "NIC %u: its %s", index, other);
 }
 
-static int read_nic(struct domain *d, unsigned index, const xml_node *nic, struct err *e)
+static int read_nic(struct domain *d, unsigned index, const xml_node *nic,
+                    const struct domain_around *around, struct err *e)
 {
     const char *mac = xml_attribute(xml_child(nic, "mac"), "address");
     uint8_t bytes[MAC_BYTES];
     struct spec s = {.len = 0};
 
-    connect_nic(d, index, nic, &s);
+    connect_nic(d, index, nic, around, &s);
     if (mac && !mac_parse(mac, bytes))
         return err_set(e, STATUS_ERROR, "domain %s: NIC %u has no address but '%s'", d->name, index,
                        mac);
@@ -186,7 +190,8 @@ static int read_nic(struct domain *d, unsigned index, const xml_node *nic, struc
     return 0;
 }
 
-int domain_read_nics(struct domain *d, const xml_node *devices, struct err *e)
+int domain_read_nics(struct domain *d, const xml_node *devices, const struct domain_around *around,
+                     struct err *e)
 {
     unsigned count = 0;
 
@@ -194,7 +199,7 @@ int domain_read_nics(struct domain *d, const xml_node *devices, struct err *e)
          nic = xml_next(nic, "interface")) {
         if (count == MAX_NICS)
             domain_note(d->left, "NICs behind the first %u", MAX_NICS);
-        else if (read_nic(d, count++, nic, e) < 0)
+        else if (read_nic(d, count++, nic, around, e) < 0)
             return -1;
     }
     return 0;

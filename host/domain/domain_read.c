@@ -141,7 +141,7 @@ static int read_kernel(struct domain *d, const xml_node *domain, struct err *e)
 /* ---- all of it ---- */
 
 static int read_domain(struct domain *d, const xml_node *domain, const char *what,
-                       const struct domain_volumes *volumes, struct err *e)
+                       const struct domain_around *around, struct err *e)
 {
     const xml_node *devices = xml_child(domain, "devices");
 
@@ -150,15 +150,15 @@ static int read_domain(struct domain *d, const xml_node *domain, const char *wha
                        xml_name(domain));
     if (read_name(d, domain, what, e) < 0 || check_kind(d, domain, e) < 0 ||
         read_memory(d, domain, e) < 0 || read_cpus(d, domain, e) < 0 ||
-        read_kernel(d, domain, e) < 0 || domain_read_disks(d, devices, volumes, e) < 0 ||
-        domain_read_nics(d, devices, e) < 0)
+        read_kernel(d, domain, e) < 0 || domain_read_disks(d, devices, around, e) < 0 ||
+        domain_read_nics(d, devices, around, e) < 0)
         return -1;
     domain_read_left(d, domain);
     return 0;
 }
 
 int domain_read(struct domain *d, const char *text, size_t len, const char *what,
-                const struct domain_volumes *volumes, struct err *e)
+                const struct domain_around *around, struct err *e)
 {
     *d = (struct domain){0};
     struct _xmlDoc *doc = xml_parse(text, len, what, e);
@@ -167,7 +167,7 @@ int domain_read(struct domain *d, const char *text, size_t len, const char *what
     d->options = json_array();
     d->nearest = json_array();
     d->left = json_array();
-    const int rc = read_domain(d, xml_root(doc), what, volumes, e);
+    const int rc = read_domain(d, xml_root(doc), what, around, e);
     xml_free(doc);
     if (rc < 0)
         domain_free(d);

@@ -8,15 +8,19 @@
 #include <libvirt/libvirt.h>
 #include <libvirt/virterror.h>
 
+#include "host/domain/xml.h"
+
 #define LIBRARY "libvirt.so.0"
 #define FUNCTIONS(X)                                                                               \
     X(virConnectOpenReadOnly)                                                                      \
     X(virConnectClose)                                                                             \
     X(virSetErrorFunc)                                                                             \
-    X(virGetLastErrorMessage) X(virGetLastErrorCode) X(virDomainLookupByName)                      \
-        X(virDomainLookupByUUIDString) X(virDomainIsActive) X(virDomainGetXMLDesc)                 \
-            X(virDomainFree) X(virStoragePoolLookupByName) X(virStoragePoolFree)                   \
-                X(virStorageVolLookupByName) X(virStorageVolGetPath) X(virStorageVolFree)
+    X(virGetLastErrorMessage)                                                                      \
+    X(virGetLastErrorCode) X(virDomainLookupByName) X(virDomainLookupByUUIDString)                 \
+        X(virDomainIsActive) X(virDomainGetXMLDesc) X(virDomainFree) X(virStoragePoolLookupByName) \
+            X(virStoragePoolFree) X(virDomainHasManagedSaveImage) X(virNetworkLookupByName)        \
+                X(virNetworkGetXMLDesc) X(virNetworkFree) X(virStorageVolLookupByName)             \
+                    X(virStorageVolGetPath) X(virStorageVolFree)
 
 struct libvirt {
     virConnectPtr connection;
@@ -102,7 +106,7 @@ static virDomainPtr look_up(struct libvirt *lv, const char *name)
     return domain ? domain : lib.virDomainLookupByUUIDString(lv->connection, name);
 }
 
-char *libvirt_domain_xml(struct libvirt *lv, const char *name, struct err *e)
+char *libvirt_domain_xml(struct libvirt *lv, const char *name, bool *saved, struct err *e)
 {
     virDomainPtr domain = look_up(lv, name);
     char *xml = NULL;
@@ -120,8 +124,25 @@ char *libvirt_domain_xml(struct libvirt *lv, const char *name, struct err *e)
     else if (!(xml = lib.virDomainGetXMLDesc(domain, VIR_DOMAIN_XML_INACTIVE)))
         err_set(e, STATUS_ERROR, "libvirt at %s does not describe domain %s: %s", lv->uri, name,
                 lib.virGetLastErrorMessage());
+    *saved = lib.virDomainHasManagedSaveImage(domain, 0) == 1;
     lib.virDomainFree(domain);
     return xml;
+}
+
+bool libvirt_network_is_isolated(void *opaque, const char *network)
+{
+    struct libvirt *lv = opaque;
+    virNetworkPtr n = lib.virNetworkLookupByName(lv->connection, network);
+    char *xml = n ? lib.virNetworkGetXMLDesc(n, VIR_NETWORK_XML_INACTIVE) : NULL;
+    struct err none;
+    struct _xmlDoc *doc = xml ? xml_parse(xml, strlen(xml), network, &none) : NULL;
+    const bool isolated = doc && !xml_child(xml_root(doc), "forward");
+
+    xml_free(doc);
+    free(xml);
+    if (n)
+        lib.virNetworkFree(n);
+    return isolated;
 }
 
 int libvirt_volume_path(void *opaque, const char *pool, const char *volume, char *path, size_t size,

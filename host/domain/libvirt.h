@@ -1,6 +1,7 @@
 #ifndef HOST_DOMAIN_LIBVIRT_H
 #define HOST_DOMAIN_LIBVIRT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -14,11 +15,12 @@ struct libvirt;
 struct libvirt *libvirt_open(const char *uri, struct err *e); /* NULL with *e */
 void libvirt_close(struct libvirt *lv);
 
-/* The XML, for free(), of the domain of this name or UUID, which has to be shut off. NULL with *e.
- */
-char *libvirt_domain_xml(struct libvirt *lv, const char *name, struct err *e);
+/* The XML, for free(), of the domain of this name or UUID, which has to be shut off; *saved:
+ * libvirt would go on with a state that it kept. NULL with *e. */
+char *libvirt_domain_xml(struct libvirt *lv, const char *name, bool *saved, struct err *e);
 
-/* As struct domain_volumes has it; opaque is a struct libvirt. */
+/* As struct domain_around has them; opaque is a struct libvirt. */
+bool libvirt_network_is_isolated(void *opaque, const char *network);
 int libvirt_volume_path(void *opaque, const char *pool, const char *volume, char *path, size_t size,
                         struct err *e);
 

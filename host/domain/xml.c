@@ -12,8 +12,9 @@
     X(xmlReadMemory)                                                                               \
     X(xmlFreeDoc)                                                                                  \
     X(xmlNewDoc)                                                                                   \
-    X(xmlNewDocNode) X(xmlDocSetRootElement) X(xmlNewTextChild) X(xmlNewChild) X(xmlNewProp)       \
-        X(xmlDocFormatDump) X(xmlGetLastError)
+    X(xmlNewDocNode)                                                                               \
+    X(xmlDocSetRootElement) X(xmlNewTextChild) X(xmlNewChild) X(xmlNewProp) X(xmlDocFormatDump)    \
+        X(xmlGetLastError)
 
 static struct {
 #define MEMBER(name) __typeof__(name) *name;

@@ -75,6 +75,8 @@ hello_os() {
     grep -q 'domain deb: not carried over: .*CPU host-model.*graphics (vnc)' <<<"$stderr"
     sha256sum --quiet -c before
     ditto 0 verify deb.ditto
+    ditto 0 info deb.ditto
+    grep -q '  domain        deb, UUID [0-9a-f-]*$' <<<"$output"
     ditto 0 info --json deb.ditto
     jq -e '.domain.name == "deb" and .nics[0].mac == "52:54:00:aa:bb:cc"' <<<"$output"
 
@@ -130,6 +132,26 @@ hello_os() {
     virsh -q -c "$URI" pool-destroy pool
     ditto 1 run --domain volume --connect "$URI"
     one_error 'disk vda cannot be found: volume vol.img of pool pool'
+}
+
+@test "what libvirt knows beside a domain's XML: its networks, a state that it saved" {
+    echo "<network><name>alone</name><bridge name='ditto-none'/><ip address='10.77.0.1' netmask='255.255.255.0'/></network>" >alone.xml
+    virsh -q -c "$URI" net-define alone.xml
+    domain_xml alone "$(hello_os)" "<interface type='network'><mac address='52:54:00:00:00:01'/>
+        <source network='alone'/><model type='virtio'/></interface>" >domain.xml
+    define domain.xml
+    ditto 0 run --domain alone --connect "$URI"
+    grep -qF -- '--net user,restrict=on,mac=52:54:00:00:00:01' <<<"$stderr"
+    grep -q 'NIC 0 of network alone: --net user,restrict=on' <<<"$stderr"
+    ditto 0 run --domain ./domain.xml --net none # nobody is asked
+    grep -qF -- '--net user,mac=52:54:00:00:00:01' <<<"$stderr"
+
+    domain_xml saved "$HVM" "" >saved.xml
+    define saved.xml
+    virsh -q -c "$URI" start saved
+    virsh -q -c "$URI" managedsave saved
+    ditto 0 run --domain saved --connect "$URI" --kernel "$HELLO_ELF"
+    grep -q 'not carried over: .*the state that libvirt saved' <<<"$stderr"
 }
 
 @test "domains that cannot be had, one line each" {
