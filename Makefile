@@ -38,6 +38,15 @@ $(B)/%.o: %.c config.mk Makefile rooms.mk | $(B)/rooms/made
 	$(SHOW) CC $<
 	$(Q)$(CC) $(ALL_CFLAGS) $(call include_path,$<) -MMD -MP -c -o $@ $<
 
+# The init of a machine that runs one command; whatever this program is built with, it is not.
+$(B)/command-init: guest-tools/command/init.c base/command_protocol.h
+	@mkdir -p $(@D)
+	$(SHOW) GUEST $@
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE $(WARN) -Os -s -static -I. -o $@ $<
+
+$(B)/boot/root/ram_disk.o: $(B)/command-init
+$(B)/boot/root/ram_disk.o: ALL_CFLAGS += -DCOMMAND_INIT='"$(abspath $(B))/command-init"'
+
 # For each room its links, looked after when a file comes, goes or is replaced. One that is good is
 # never away, nor is it for a moment: a make of several jobs would take what includes it for made.
 $(B)/rooms/made: rooms.mk $(ROOMS)

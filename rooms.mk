@@ -4,8 +4,8 @@
 #
 # Lowest first.
 ROOMS := base mmu recording recording/order recording/places devices devices/virtio devices/disk boot boot/diskimage \
-	vmm/kvm vmm/points vmm/points/trace vmm/points/pmu recorder vmm/machine vmm/machine/crew \
-	replay replay/gdb replay/live host host/net host/control host/domain host/doctor cli cli/ctl
+	boot/root vmm/kvm vmm/points vmm/points/trace vmm/points/pmu recorder vmm/machine vmm/machine/crew \
+	replay replay/gdb replay/live host host/net host/control host/domain host/doctor cli/command_unit cli cli/ctl
 
 sees.base :=
 sees.mmu := base
@@ -19,6 +19,8 @@ sees.devices/disk := base
 sees.devices/virtio := devices
 sees.boot := mmu
 sees.boot/diskimage := devices/disk
+# A directory as a root file system.
+sees.boot/root := boot devices/disk
 sees.vmm/kvm := recording
 sees.vmm/points := vmm/kvm boot vmm/points/trace vmm/points/pmu
 sees.vmm/points/trace := vmm/points
@@ -40,7 +42,9 @@ sees.host/control := base
 sees.host/domain := host/net recording devices/disk
 sees.host/doctor := vmm/points
 sees.host := host/doctor host/net host/control . guest-tools/khost
-sees.cli := host host/domain boot/diskimage vmm/machine replay/gdb replay/live
+# dittovm run --root DIR -- COMMAND.
+sees.cli/command_unit := boot/root vmm/machine
+sees.cli := host host/domain boot/diskimage cli/command_unit vmm/machine replay/gdb replay/live
 sees.cli/ctl := cli
 
 # Everything that a room sees: $(call visible,ROOM). The table is not deeper than these steps.

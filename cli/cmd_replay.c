@@ -123,7 +123,7 @@ static int play(struct recording *recording, const struct replay_options *o, boo
     p.at_once = o->parallel;
     const bool shows = show && !o->quiet;
     if (shows) {
-        console = console_open(-1, STDOUT_FILENO, e);
+        console = console_open(-1, STDOUT_FILENO, true, e);
         p.console = console_put;
         p.console_opaque = console;
     }

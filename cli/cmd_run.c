@@ -99,8 +99,9 @@ static void give_macs(const struct run_options *o, struct machine_config *config
     }
 }
 
+/* streams: of the command that the machine runs; NULL: it runs none. */
 static int run_sources(const struct run_options *o, struct run_sources *s, struct console *console,
-                       struct err *e)
+                       struct command_streams *streams, struct err *e)
 {
     struct machine m;
     struct machine_boot boot;
@@ -119,6 +120,7 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
     config.initrd_len = s->initrd_len;
     config.command_line = s->command_line;
     config.disks = &s->disks;
+    config.command = streams;
     config.owns_tsd = true;
 
     give_macs(o, &config);
@@ -218,7 +220,7 @@ static bool redirected(const struct invocation *inv, struct run_options *o,
     needs.nets = o->nets;
     needs.net_count = o->net_count;
     for (unsigned i = 0; o->write_through && i < o->disk_count; i++)
-        if (!o->disks[i].read_only)
+        if (!o->disks[i].read_only && o->disks[i].path[0])
             needs.write_paths[needs.write_path_count++] = o->disks[i].path;
     if (host_redirect(inv, &needs, status, e))
         return true;
@@ -273,7 +275,8 @@ static int run_live(const struct invocation *inv, struct run_options *o, struct 
         if (rc == 0 && !o->quiet && !o->json)
             text_print(stderr, "dittovm: live from sync point %llu of %s\n",
                        (unsigned long long)l.point, o->from.path);
-        struct console *console = rc == 0 ? console_open(STDIN_FILENO, STDOUT_FILENO, e) : NULL;
+        struct console *console =
+            rc == 0 ? console_open(STDIN_FILENO, STDOUT_FILENO, true, e) : NULL;
         rc = console ? run_from(o, &l, console, e) : -1;
         console_close(console);
     }
@@ -281,39 +284,56 @@ static int run_live(const struct invocation *inv, struct run_options *o, struct 
     return rc;
 }
 
+/* The machine runs here. */
+static int run_here(const struct run_options *o, struct run_sources *s, struct err *e)
+{
+    const bool is_unit = o->unit.root != NULL;
+    struct command_streams *streams = is_unit ? malloc(sizeof *streams) : NULL;
+    struct console *console = NULL;
+
+    if (is_unit && !streams)
+        err_set(e, STATUS_ERROR, "out of memory");
+    else /* Ctrl-C is for us, where the command has no terminal */
+        console =
+            console_open(STDIN_FILENO, STDOUT_FILENO, !is_unit || command_unit_has_terminal(), e);
+    if (console && streams)
+        command_streams_init(streams, console, STDOUT_FILENO, STDERR_FILENO,
+                             o->unit.verbose ? STDERR_FILENO : -1);
+    const int rc = console ? run_sources(o, s, console, streams, e) : -1;
+    console_close(console);
+    free(streams);
+    return rc;
+}
+
 static int run_booted(const struct invocation *inv, struct run_options *o, struct err *e)
 {
     struct run_sources s = {0};
-    int status;
+    int status = -1;
 
     if (o->domain_name && inv->host == HOST_VMX)
         return err_set(e, STATUS_USAGE,
                        "run: --host vmx has no --domain; give what that is taken as");
-    if (run_sources_check(&s, o, e) < 0)
-        return -1;
-    run_options_show_domain(o);
-    if (redirected(inv, o, &s, o->memory, NULL, &status, e)) {
-        run_sources_free(&s);
-        return status;
+    if (run_sources_check(&s, o, e) == 0) {
+        run_options_show_domain(o);
+        if (!redirected(inv, o, &s, o->memory, NULL, &status, e) && run_sources_load(&s, o, e) == 0)
+            status = run_here(o, &s, e);
     }
-    if (run_sources_load(&s, o, e) < 0)
-        return -1;
-    struct console *console = console_open(STDIN_FILENO, STDOUT_FILENO, e);
-    int rc = console ? run_sources(o, &s, console, e) : -1;
-    console_close(console);
     run_sources_free(&s);
-    return rc;
+    return status;
 }
 
 static int run(const struct invocation *inv, int argc, char **argv, struct err *e)
 {
     struct run_options o;
+    int rc = run_options_parse(&o, argc, argv, e);
 
-    if (run_options_parse(&o, argc, argv, e) < 0)
-        return -1;
-    const int rc = o.from.path[0] ? run_live(inv, &o, e) : run_booted(inv, &o, e);
-    run_options_free(&o);
-    return rc;
+    if (rc == 0) {
+        rc = o.from.path[0] ? run_live(inv, &o, e) : run_booted(inv, &o, e);
+        run_options_free(&o);
+    }
+    if (rc < 0 || e->text[0])
+        command_unit_failed(&o.unit, e);
+    return rc < 0 || !e->text[0] ? rc : (int)e->status;
 }
 
 const struct command command_run = {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/version.h"
+#include "devices/disk/disk_tree.h"
 #include "replay/live/recorded_machine.h"
 #include "vmm/kvm/frame_rf.h"
 #include "vmm/kvm/vcpu_state.h"
@@ -25,10 +26,14 @@ static json_t *absolute_path(const char *path)
 }
 
 /* NULL: its name is not valid UTF-8. */
-static json_t *describe_disk(const struct disk_wish *wish, struct disk *disk)
+static json_t *describe_disk(const struct run_options *o, const struct disk_wish *wish,
+                             struct disk *disk)
 {
     char digest[RECORDED_DISK_DIGEST];
 
+    if (!strcmp(wish->format, DISK_TREE_FORMAT)) /* its files may change at any time */
+        return json_pack("{s:o, s:I}", "path", absolute_path(o->unit.root), "size",
+                         (json_int_t)disk->size);
     recorded_disk_digest(disk, digest);
     return json_pack("{s:o, s:I, s:s, s:o}", "path", absolute_path(wish->path), "size",
                      (json_int_t)disk->size, "digest", digest, "files",
@@ -44,7 +49,7 @@ static bool describe_disks(json_t *description, const struct run_options *o,
     json_t *list = plain ? NULL : json_array();
 
     for (unsigned i = 0; i < set->count; i++) {
-        json_t *disk = describe_disk(&o->disks[i], set->disk[i]);
+        json_t *disk = describe_disk(o, &o->disks[i], set->disk[i]);
         if (!disk) {
             json_decref(list);
             return false;
@@ -167,6 +172,8 @@ char *description_of_boot(const struct run_options *o, const struct run_sources 
         describe_options(json_object_get(description, "machine"), o, m);
     if (description)
         describe_nics(description, o, m);
+    if (description && o->unit.root)
+        json_object_set_new(description, "command", command_unit_describe(&o->unit));
     if (description &&
         (!describe_disks(description, o, &s->disks) || !describe_origin(description, o))) {
         json_decref(description);

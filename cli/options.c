@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "vmm/points/clock.h"
 
-#define OPTIONS_MAX 32
+#define OPTIONS_MAX 48
 #define LONG_ONLY   256 /* what getopt_long() returns for the first without a letter */
 
 /* Where the text of an option begins in help, and where its lines end. */

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "devices/disk/disk_format.h"
+#include "devices/disk/disk_tree.h"
 #include "mmu/memory.h"
 
 #define DEFAULT_MEMORY   (256ull << 20)
@@ -168,6 +169,11 @@ static int take_rtc(void *into, const char *value, struct err *e)
                          value);
 }
 
+static int take_keep(void *into, const char *value, struct err *e)
+{
+    return command_unit_take_keep(&((struct run_options *)into)->unit, value, e);
+}
+
 #define FLAG(letter, name, member, help) FLAG_OPTION(letter, name, struct run_options, member, help)
 #define TEXT(name, value, member, help)  TEXT_OPTION(name, value, struct run_options, member, help)
 #define NUMBER(name, value, member, least, most, takes, help)                                      \
@@ -207,6 +213,20 @@ const struct option_entry run_entries[] = {
     TEXT("kernel", "FILE", kernel, "a bzImage or ELF kernel, instead of the image's own"),
     TEXT("initrd", "FILE", initrd, "its initrd"),
     TEXT("append", "TEXT", append, "more kernel command line"),
+    TEXT("root", "DIR", unit.root,
+         "run the command behind -- in a machine whose root is this directory, and end with its "
+         "status; "
+         "what it writes there is gone at the end. Without --kernel: the newest /boot/vmlinuz-* in "
+         "DIR, else of this host"),
+    TEXT("modules", "DIR", unit.modules,
+         "with --root: the kernel's modules (default: those of its release in DIR/lib/modules, "
+         "beside the "
+         "kernel, or in /lib/modules)"),
+    CALL_OPTION(
+        0, "keep", "WHEN", take_keep,
+        "with --root: keep the recording always (default), or failed: delete it when the command's "
+        "status was 0"),
+    FLAG(0, "verbose", unit.verbose, "with --root: the kernel's console on stderr"),
     CALL_OPTION(0, "cloud-init", "FILE", take_user_data,
                 "user-data for cloud-init in the machine, which finds it on a disk of its own; a "
                 "recording has that disk's image beside it, as REC-seed.iso"),
@@ -259,6 +279,7 @@ const struct option_entry run_entries[] = {
 static int check_from(const struct run_options *o, struct err *e)
 {
     const char *option = o->kernel          ? "--kernel"
+                         : o->unit.root     ? "--root"
                          : o->initrd        ? "--initrd"
                          : o->append        ? "--append"
                          : o->memory        ? "--memory"
@@ -280,6 +301,7 @@ static int check_from(const struct run_options *o, struct err *e)
 static int default_recording(struct run_options *o, struct err *e)
 {
     const char *from = o->from.path[0]  ? o->from.path
+                       : o->unit.root   ? o->unit.argv[0]
                        : o->domain_name ? o->domain.name
                        : o->disk_count  ? o->disks[0].path
                                         : o->kernel;
@@ -336,6 +358,50 @@ static int add_seed(struct run_options *o, struct err *e)
     return 0;
 }
 
+/* The root of a machine that runs one command; where it is, is known when it is made. */
+static int add_root(struct run_options *o, struct err *e)
+{
+    struct disk_wish *wish;
+
+    if (o->initrd || o->wants_seed || o->domain_name)
+        return err_set(e, STATUS_USAGE, "run: %s makes no sense with --root",
+                       o->initrd        ? "--initrd"
+                       : o->domain_name ? "--domain"
+                                        : "--cloud-init or --ssh-key");
+    if (name_disk(o, "", &wish, e) < 0)
+        return -1;
+    memcpy(wish->format, DISK_TREE_FORMAT, sizeof DISK_TREE_FORMAT);
+    memcpy(wish->serial, COMMAND_DISK_SERIAL, sizeof COMMAND_DISK_SERIAL);
+    return 0;
+}
+
+/* Options, and the image that is no option. */
+static int parse_words(struct run_options *o, int argc, char **argv, struct err *e)
+{
+    command_unit_split(&o->unit, &argc, argv);
+    int first = options_parse(run_entries, o, argc, argv, e);
+    if (first < 0)
+        return -1;
+    char *image = first < argc ? argv[first++] : NULL;
+    if (!o->unit.root && o->unit.argv) { /* it ends the options, and an image may follow */
+        char *const *rest = o->unit.argv;
+        if (!image && *rest)
+            image = *rest++;
+        if (*rest)
+            return err_set(e, STATUS_USAGE, "run: a command ('%s') wants --root", *rest);
+        o->unit.argv = NULL;
+    }
+    if (image && o->domain_name)
+        return err_set(e, STATUS_USAGE, "run: a domain has its disks; give one more with --disk %s",
+                       image);
+    if (image && take_first_disk(o, image, e) < 0)
+        return -1;
+    if (first < argc)
+        return err_set(e, STATUS_USAGE,
+                       "run: one disk image, and more with --disk; '%s' is too much", argv[first]);
+    return 0;
+}
+
 void run_options_free(struct run_options *o)
 {
     domain_free(&o->domain);
@@ -350,23 +416,18 @@ static int parse(struct run_options *o, int argc, char **argv, struct err *e)
         .slow = 1,
         .digest_s = 30,
     };
-    int first = options_parse(run_entries, o, argc, argv, e);
-    if (first < 0)
+    if (parse_words(o, argc, argv, e) < 0)
         return -1;
-    if (first < argc && o->domain_name)
-        return err_set(e, STATUS_USAGE, "run: a domain has its disks; give one more with --disk %s",
-                       argv[first]);
-    if (first < argc && take_first_disk(o, argv[first++], e) < 0)
-        return -1;
-    if (first < argc)
-        return err_set(e, STATUS_USAGE,
-                       "run: one disk image, and more with --disk; '%s' is too much", argv[first]);
     if (o->from.path[0] && check_from(o, e) < 0)
         return -1;
     if (o->connect && !o->domain_name)
         return err_set(e, STATUS_USAGE, "run: --connect goes with --domain");
     if (o->domain_name && run_options_take_domain(o, e) < 0)
         return -1;
+    if (command_unit_check(&o->unit, &o->kernel, e) < 0)
+        return -1;
+    if (o->unit.root && o->unit.keep_failed && !o->record)
+        return err_set(e, STATUS_USAGE, "run: --keep goes with --record");
     if (!o->memory)
         o->memory = DEFAULT_MEMORY;
     if (!o->cpus)
@@ -391,6 +452,8 @@ static int parse(struct run_options *o, int argc, char **argv, struct err *e)
         return err_set(e, STATUS_USAGE, "run: --checkpoint-every goes with --record");
     if (o->record && !o->recording[0] && default_recording(o, e) < 0)
         return -1;
+    if (o->unit.root)
+        return add_root(o, e);
     return o->wants_seed ? add_seed(o, e) : 0;
 }
 

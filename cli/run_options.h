@@ -7,6 +7,7 @@
 #include "cli/options.h"
 #include "base/err.h"
 #include "base/limits.h"
+#include "cli/command_unit/command_unit.h"
 #include "devices/disk/disk_seed.h"
 #include "devices/disk/disk_set.h"
 #include "host/domain/domain.h"
@@ -32,10 +33,11 @@ struct run_options {
     /* --from: the recording, and the snapshot or number of a sync point in it to go on from ("":
      * the last sync point). No path: boot. */
     struct snapshot_place from;
-    uint64_t memory;      /* bytes */
-    uint64_t cpus, chaos; /* chaos: seed, 0: none */
-    bool crew;            /* several CPUs run at the same time */
-    bool loose;           /* ... and nothing orders what they do to memory */
+    uint64_t memory;          /* bytes */
+    uint64_t cpus, chaos;     /* chaos: seed, 0: none */
+    bool crew;                /* several CPUs run at the same time */
+    bool loose;               /* ... and nothing orders what they do to memory */
+    struct command_unit unit; /* --root: its disk becomes the last one */
     uint64_t grace_ms, digest_s, checkpoint_s;
     bool rtc_now;    /* --rtc now; */
     uint64_t rtc_ns; /* or what the RTC is to say, ns since 1970 UTC; neither: as it is without */

@@ -16,6 +16,9 @@
 /* Where what was found outside of the emulated host is. */
 #define HANDED_VARIABLE "DITTO_BOOT"
 
+/* ... and what was made there of a directory that is a root. */
+#define ROOT_VARIABLE "DITTO_ROOT"
+
 #define KERNEL_MAX (256ull << 20)
 #define INITRD_MAX (1ull << 30)
 
@@ -44,8 +47,11 @@ static int check_readable(const char *path, struct err *e)
 static int join_command_line(struct run_sources *s, const char *loader, const char *root,
                              const char *root_flags, const struct run_options *o, struct err *e)
 {
-    if (asprintf(&s->command_line, "%s%s%s%s%s%s%s%s%s%s", loader, *loader ? " " : "",
-                 machine_arguments, o->cpus == 1 ? " nolapic" : " no_timer_check",
+    /* A kernel that panics has the machine end. */
+    const char *unit = !o->unit.root ? "" : o->unit.verbose ? " panic=-1" : " panic=-1 quiet";
+
+    if (asprintf(&s->command_line, "%s%s%s%s%s%s%s%s%s%s%s", loader, *loader ? " " : "",
+                 machine_arguments, unit, o->cpus == 1 ? " nolapic" : " no_timer_check",
                  *root ? " root=/dev/" : "", root, *root_flags ? " rootflags=" : "", root_flags,
                  o->append ? " " : "", o->append ? o->append : "") < 0) {
         s->command_line = NULL;
@@ -115,6 +121,12 @@ static void warn_of_newer(const struct disk_wish *wish)
     disk_files_free(&files);
 }
 
+/* Of its disks, those that are files already. */
+static unsigned images_of(const struct run_options *o)
+{
+    return o->disk_count - o->wants_seed - (o->unit.root != NULL);
+}
+
 /* All images can be opened, and the first one boots: outside the emulated host, so that nobody
  * waits for it to start only to hear this, and because locks do not reach inside. */
 static int check_images(struct run_sources *s, const struct run_options *o, struct err *e)
@@ -122,9 +134,9 @@ static int check_images(struct run_sources *s, const struct run_options *o, stru
     struct disk_set set;
     int rc = 0;
 
-    if (disk_set_open(&set, o->disks, o->disk_count - o->wants_seed, o->write_through, e) < 0)
+    if (disk_set_open(&set, o->disks, images_of(o), o->write_through, e) < 0)
         return -1;
-    for (unsigned i = 0; i < o->disk_count - o->wants_seed; i++)
+    for (unsigned i = 0; i < images_of(o); i++)
         warn_of_newer(&o->disks[i]);
     if (!o->kernel)
         rc = diskimage_find_boot(set.disk[0], o->disks[0].path, &s->boot, e);
@@ -134,7 +146,11 @@ static int check_images(struct run_sources *s, const struct run_options *o, stru
 
 int run_sources_check(struct run_sources *s, const struct run_options *o, struct err *e)
 {
-    const unsigned images = o->disk_count - o->wants_seed;
+    const unsigned images = images_of(o);
+
+    s->options = o;
+    if (o->unit.root && root_check_command(o->unit.root, o->unit.argv[0], e) < 0)
+        return -1;
     for (unsigned i = 0; i < images; i++)
         if (check_readable(o->disks[i].path, e) < 0)
             return -1;
@@ -151,11 +167,21 @@ int run_sources_check(struct run_sources *s, const struct run_options *o, struct
     return getenv(EMULATED_INSIDE_VARIABLE) ? 0 : check_images(s, o, e);
 }
 
+static int make_root(struct run_sources *s, struct err *e)
+{
+    const struct run_options *o = s->options;
+
+    return command_unit_make(&o->unit, o->kernel, o->net_count > 0, s->root, e);
+}
+
 int run_sources_hand_in(struct run_sources *s, struct err *e)
 {
     int rc = 0;
 
     unsetenv(HANDED_VARIABLE);
+    unsetenv(ROOT_VARIABLE);
+    if (s->options->unit.root && (make_root(s, e) < 0 || setenv(ROOT_VARIABLE, s->root, 1) < 0))
+        return -1;
     if (s->boot.asked) /* others are quickly found again */
         rc = diskimage_hand(&s->boot, s->handed, e);
     if (s->handed[0] && setenv(HANDED_VARIABLE, s->handed, 1) < 0)
@@ -189,6 +215,35 @@ static int open_with_seed(struct run_sources *s, const struct run_options *o, st
     return rc;
 }
 
+/* The directory's disk, which is the last one, and the ram disk that goes with it. */
+static int open_with_root(struct run_sources *s, const struct run_options *o, struct err *e)
+{
+    const char *const handed = getenv(EMULATED_INSIDE_VARIABLE) ? getenv(ROOT_VARIABLE) : NULL;
+    struct disk_wish wishes[MAX_DISKS];
+    char path[4096];
+
+    if (!handed && make_root(s, e) < 0)
+        return -1;
+    const char *const made = handed ? handed : s->root;
+    memcpy(wishes, o->disks, sizeof wishes);
+    snprintf(wishes[o->disk_count - 1].path, sizeof wishes->path, "%s", made);
+    snprintf(path, sizeof path, "%.4000s/" ROOT_RAM_DISK, made);
+    int rc = disk_set_open(&s->disks, wishes, o->disk_count, o->write_through, e);
+    if (rc == 0)
+        rc = file_read(path, INITRD_MAX, &s->initrd, &s->initrd_len, e);
+    root_remove(s->root); /* it is open */
+    s->root[0] = '\0';
+    return rc;
+}
+
+static int open_disks(struct run_sources *s, const struct run_options *o, struct err *e)
+{
+    if (o->unit.root)
+        return open_with_root(s, o, e);
+    return o->wants_seed ? open_with_seed(s, o, e)
+                         : disk_set_open(&s->disks, o->disks, o->disk_count, o->write_through, e);
+}
+
 void run_sources_drop_seed(const struct run_options *o)
 {
     if (o->wants_seed && o->record)
@@ -197,8 +252,7 @@ void run_sources_drop_seed(const struct run_options *o)
 
 int run_sources_load(struct run_sources *s, const struct run_options *o, struct err *e)
 {
-    int rc = o->wants_seed ? open_with_seed(s, o, e)
-                           : disk_set_open(&s->disks, o->disks, o->disk_count, o->write_through, e);
+    int rc = open_disks(s, o, e);
     if (rc == 0)
         rc = o->kernel ? load_files(s, o, e) : load_from_disk(s, o, e);
     if (rc < 0) {
@@ -221,6 +275,7 @@ void run_sources_free(struct run_sources *s)
     disk_boot_free(&s->boot);
     if (s->handed[0])
         unlink(s->handed);
+    root_remove(s->root);
     free(s->command_line);
     disk_set_close(&s->disks);
     *s = (struct run_sources){0};

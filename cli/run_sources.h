@@ -16,6 +16,8 @@ struct run_sources {
     struct disk_set disks;
     struct disk_boot boot; /* found inside the image, as long as it is not one of these */
     char handed[DISKIMAGE_HANDED_MAX]; /* the file that it was put into; "" */
+    const struct run_options *options; /* the caller's */
+    char root[ROOT_MADE_MAX];          /* what was made of a directory; "" */
 };
 
 /* Refuse early what cannot work: missing files, an output that exists. Changes nothing. *s begins

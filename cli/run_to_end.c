@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/now.h"
 #include "base/stop_signals.h"
@@ -27,7 +28,7 @@ static void summarize(const struct run_options *o, const struct machine *m, enum
         fprintf(stderr,
                 "dittovm: the guest came to no place where a replay finds it again: the "
                 "recording ends at its last sync point, behind which nothing is compared\n");
-    if (o->quiet)
+    if (o->quiet || (o->unit.root && !o->json))
         return;
     getrusage(RUSAGE_SELF, &usage);
     digest_format(&stats->end, digest);
@@ -49,6 +50,8 @@ static void summarize(const struct run_options *o, const struct machine *m, enum
             json_object_set_new(j, "end_compared", json_boolean(!m->ended_between));
         if (o->domain_name)
             json_object_set_new(j, "domain", domain_pack(&o->domain));
+        if (m->config.command && m->config.command->has_ended)
+            json_object_set_new(j, "status", json_integer(m->config.command->status));
         json_dumpf(j, stderr, JSON_SORT_KEYS);
         fputc('\n', stderr);
         json_decref(j);
@@ -74,15 +77,35 @@ static int run_machine(struct machine *m, struct recorder *recorder, enum end_re
                        struct recorder_stats *stats, struct err *e)
 {
     struct err later;
+    char text[64];
     int rc = machine_run(m, reason, e);
     bool with_digest = rc == 0 && !m->ended_between;
 
     if (recorder_end(recorder, &m->vm, *reason, with_digest, rc ? &later : e) < 0)
         rc = -1;
     recorder_stats(recorder, stats);
-    if (recorder_finish(recorder, *reason, rc ? &later : e) < 0)
+    command_unit_end_text(m->config.command, text, sizeof text);
+    if (recorder_finish(recorder, *reason, text, rc ? &later : e) < 0)
         rc = -1;
     return rc;
+}
+
+/* Returns its status. */
+static int end_of_command(const struct run_options *o, const struct machine *m,
+                          enum end_reason reason, struct err *e)
+{
+    const int status = command_unit_end(&o->unit, m->config.command, reason, e);
+    const bool drops = o->record && status == 0 && o->unit.keep_failed;
+
+    if (drops)
+        unlink(o->recording);
+    if (o->record && !drops && !o->quiet && !o->json)
+        text_print(stderr, "dittovm: %s; recorded in %s; replay it with: dittovm replay %s\n",
+                   status < 0 ? "the command did not end"
+                   : status   ? "the command failed"
+                              : "the command succeeded",
+                   o->recording, o->recording);
+    return status;
 }
 
 int run_to_end(const struct run_options *o, struct machine *m, struct recorder *recorder,
@@ -104,5 +127,5 @@ int run_to_end(const struct run_options *o, struct machine *m, struct recorder *
     stop_signals_call(NULL);
     if (rc == 0)
         summarize(o, m, reason, &stats, (double)(host_now_ns() - start) / 1e9);
-    return rc;
+    return rc == 0 && m->config.command ? end_of_command(o, m, reason, e) : rc;
 }

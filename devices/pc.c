@@ -141,6 +141,17 @@ static int add_legacy_devices(struct pc *pc, struct err *e)
     return 0;
 }
 
+static int add_command_device(struct pc *pc, struct err *e)
+{
+    struct machine_request_pin requests = {.send = on_request, .opaque = pc};
+
+    if (!pc->config.has_command)
+        return 0;
+    command_device_init(&pc->command, pc->config.dma, pc->config.command, requests);
+    add_device(pc, &pc->command.dev);
+    return command_device_attach(&pc->command, &pc->pci, e);
+}
+
 static int add_disk(struct pc *pc, unsigned index, struct err *e)
 {
     const struct disk_set *set = pc->config.disks;
@@ -200,7 +211,8 @@ int pc_init(struct pc *pc, const struct pc_config *config, struct err *e)
         .epoch_ns = config->epoch_ns,
     };
     assert(config->cpus >= 1 && config->cpus <= APIC_CPUS_MAX);
-    if (make_apics(pc, e) < 0 || add_legacy_devices(pc, e) < 0 || add_pci_devices(pc, e) < 0)
+    if (make_apics(pc, e) < 0 || add_legacy_devices(pc, e) < 0 || add_pci_devices(pc, e) < 0 ||
+        add_command_device(pc, e) < 0)
         return -1;
     add_interrupt_controllers(pc);
     return 0;

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "devices/apic_bus.h"
 #include "devices/bus.h"
+#include "devices/command_device.h"
 #include "devices/device_request.h"
 #include "devices/disk/disk_set.h"
 #include "devices/i8042.h"
@@ -45,6 +46,9 @@ struct pc_config {
     void (*transmit)(void *opaque, uint8_t byte); /* console output; NULL: nobody looks */
     void *transmit_opaque;
     void (*entropy)(void *opaque, void *buf, size_t len);
+    bool has_command; /* the machine runs one command (command_device.h), */
+    struct command_link
+        *command;  /* ... and where its streams lead; stays the caller's, may be NULL */
     unsigned cpus; /* 1 to APIC_CPUS_MAX; several have local APICs and an IOAPIC, one has none */
     void (*request)(void *opaque, enum machine_request request); /* the guest wants to end */
     /* What one of several CPUs does to another, or to itself, by its local APIC. */
@@ -74,6 +78,7 @@ struct pc {
     struct i8042 i8042;
     struct pmtimer pmtimer;
     struct mark_port mark_port;
+    struct command_device command; /* if config.has_command */
     struct pci_bus pci;
     struct pc_disk {
         struct virtio_blk blk;

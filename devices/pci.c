@@ -354,11 +354,13 @@ static int assign_bars(struct pci_bus *pci, struct pci_device *dev, struct err *
 {
     for (unsigned i = 0; i < PCI_BARS; i++) {
         uint64_t size = dev->bar[i].size;
-        uint64_t base = (pci->next_bar + size - 1) & ~(size - 1);
+        uint64_t base = dev->bar[i].base;
 
         if (!size)
             continue;
-        assert(size >= 4096 && !(size & (size - 1)));
+        assert(size >= 4096 && !(size & (size - 1)) && !(base & (size - 1)));
+        if (!base)
+            base = (pci->next_bar + size - 1) & ~(size - 1);
         if (base + size > PCI_WINDOW_END)
             return err_set(e, STATUS_ERROR,
                            "no room for the memory of PCI device %s: give fewer "
@@ -366,7 +368,8 @@ static int assign_bars(struct pci_bus *pci, struct pci_device *dev, struct err *
                            dev->name);
         pci_put32(dev->config, PCI_BAR_0 + 4 * i, (uint32_t)base);
         pci_put32(dev->writable, PCI_BAR_0 + 4 * i, (uint32_t) ~(size - 1));
-        pci->next_bar = base + size;
+        if (!dev->bar[i].base)
+            pci->next_bar = base + size;
     }
     return 0;
 }

@@ -57,6 +57,7 @@ struct pci_bus;
 /* A 32-bit memory BAR. The device fills size, ops and opaque. */
 struct pci_bar {
     uint32_t size; /* bytes, a power of two of at least 4096; 0: no such BAR */
+    uint32_t base; /* where pci_add() puts it; 0: at the next free place */
     const struct bus_ops *ops;
     void *opaque;
     uint64_t mapped; /* where the MMIO bus decodes it now; 0: nowhere */

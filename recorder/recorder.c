@@ -639,13 +639,14 @@ void recorder_stats(const struct recorder *r, struct recorder_stats *stats)
     *stats = r ? r->stats : (struct recorder_stats){0};
 }
 
-int recorder_finish(struct recorder *r, enum end_reason reason, struct err *e)
+int recorder_finish(struct recorder *r, enum end_reason reason, const char *text, struct err *e)
 {
     if (!r)
         return 0;
     end_memory(r);
     end_snapshot(r);
-    int rc = writer_finish(r->writer, (uint32_t)reason, end_reason_text(reason), e);
+    int rc = writer_finish(r->writer, (uint32_t)reason,
+                           text && text[0] ? text : end_reason_text(reason), e);
     r->writer = NULL;
     recorder_abort(r);
     return rc;

@@ -171,7 +171,7 @@ int recorder_end(struct recorder *r, struct vm *vm, enum end_reason reason, bool
                  struct err *e);
 void recorder_stats(const struct recorder *r, struct recorder_stats *stats);
 /* Finish the file (after recorder_end) or give it up, and free the recorder. */
-int recorder_finish(struct recorder *r, enum end_reason reason, struct err *e);
+int recorder_finish(struct recorder *r, enum end_reason reason, const char *text, struct err *e);
 void recorder_abort(struct recorder *r);
 
 #endif

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "devices/disk/disk_tree.h"
+
 /* How files begin: QEMU's docs/interop/qcow2, VMware's "Virtual Disk Format", VirtualBox's VDI
  * core, [MS-VHDX] 2.2.1; a VHD of changing size has a copy of its footer in front. */
 static const struct {
@@ -47,8 +49,18 @@ const char *disk_image_format(const char *path)
     return disk_format_of(head, got > 0 ? (size_t)got : 0);
 }
 
+/* Its files are never written: where no overlay lies over all disks, it has one of its own. */
+static struct disk *open_tree(const char *path, bool writable, struct err *e)
+{
+    struct disk *tree = disk_tree_open(path, e);
+
+    return tree && writable ? disk_overlay_new(tree, e) : tree;
+}
+
 struct disk *disk_image_open(const char *path, const char *format, bool writable, struct err *e)
 {
+    if (!strcmp(format, DISK_TREE_FORMAT))
+        return open_tree(path, writable, e);
     const char *found = format[0] ? format : disk_image_format(path);
 
     if (strcmp(found, "raw") != 0)

@@ -206,7 +206,7 @@ static int begin(struct live *l, struct player *p, struct shadow *s, struct err 
 static int play(struct live *l, struct player *p, struct err *e)
 {
     struct shadow *s = malloc(sizeof *s); /* a disk's buffer is in it */
-    struct console *console = console_open(-1, STDOUT_FILENO, e);
+    struct console *console = console_open(-1, STDOUT_FILENO, true, e);
     int rc = s && console ? 0 : err_set(e, STATUS_ERROR, "out of memory");
 
     if (rc == 0)

@@ -43,7 +43,7 @@ static enum end_reason run_live(const struct live_request *r, struct err *e)
 
     if (live_open(&l, r, e) < 0)
         return END_FAILED;
-    struct console *console = console_open(-1, STDOUT_FILENO, e);
+    struct console *console = console_open(-1, STDOUT_FILENO, true, e);
     if (live_play(&l, e) == 0 && live_machine(&l, &how, &machine, console, e) == 0) {
         char *text = description_of_live(&described, l.meta, l.point, &machine);
         recorder = recorder_create(r->output, true, text, e);
@@ -51,7 +51,7 @@ static enum end_reason run_live(const struct live_request *r, struct err *e)
         if (recorder && live_record(&l, &machine, recorder, e) == 0 &&
             machine_run(&machine, &reason, e) == 0 &&
             recorder_end(recorder, &machine.vm, reason, true, e) == 0 &&
-            recorder_finish(recorder, reason, e) < 0)
+            recorder_finish(recorder, reason, NULL, e) < 0)
             reason = END_FAILED;
         machine_destroy(&machine);
     }

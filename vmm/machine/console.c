@@ -14,7 +14,7 @@
 
 #include "base/stop_signals.h"
 
-#define INPUT_BYTES  4096
+#define INPUT_BYTES  65536
 #define OUTPUT_BYTES 4096
 #define ESCAPE       0x01 /* Ctrl-A */
 /* How often it is looked whether the user wants a stop, while nobody reads. */
@@ -29,8 +29,9 @@ struct console {
     pthread_mutex_t lock;
     uint8_t input[INPUT_BYTES]; /* under the lock */
     size_t input_len;
-    atomic_bool has_input, leave;
-    bool help_wanted; /* the thread's own */
+    atomic_bool has_input, leave, ended; /* ended: no more is read */
+    int room_fd;                         /* an eventfd: there is room in `input` again */
+    bool help_wanted;                    /* the thread's own */
     void (*notify)(void *opaque);
     void *opaque;
     uint8_t output[OUTPUT_BYTES];
@@ -41,17 +42,17 @@ static const char help[] = "\r\n[dittovm: Ctrl-A x leaves, Ctrl-A a sends Ctrl-A
 
 /* A pipe whose reader does not read is waited for as long as nobody wants a stop. A pipe that has
  * room takes PIPE_BUF bytes without making us wait. */
-static void say(struct console *c, const char *text, size_t len)
+static void say(int fd, const char *text, size_t len)
 {
     while (len) {
-        struct pollfd p = {.fd = c->out_fd, .events = POLLOUT};
+        struct pollfd p = {.fd = fd, .events = POLLOUT};
         const bool stop = stop_signals_wanted();
         const int ready = poll(&p, 1, READER_LOOK_MS);
         if (ready == 0 && stop)
             return;
         if (ready == 0 || (ready < 0 && errno == EINTR))
             continue;
-        ssize_t n = write(c->out_fd, text, len < PIPE_BUF ? len : PIPE_BUF);
+        ssize_t n = write(fd, text, len < PIPE_BUF ? len : PIPE_BUF);
         if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (n <= 0)
@@ -81,10 +82,44 @@ static bool filter_escape(struct console *c, uint8_t byte, uint8_t *out)
     return false;
 }
 
+void console_write(int fd, const uint8_t *data, size_t len)
+{
+    say(fd, (const char *)data, len);
+}
+
+/* An eventfd takes and gives 8 bytes, always. */
+static void ring(int fd)
+{
+    const uint64_t count = 1;
+
+    if (write(fd, &count, sizeof count) < 0)
+        abort();
+}
+
+static void unring(int fd)
+{
+    uint64_t count;
+
+    if (read(fd, &count, sizeof count) < 0)
+        abort();
+}
+
+/* Wait until the guest has taken some. False: the thread is to end. */
+static bool wait_for_room(struct console *c)
+{
+    struct pollfd fds[2] = {{.fd = c->stop_fd, .events = POLLIN},
+                            {.fd = c->room_fd, .events = POLLIN}};
+
+    (void)poll(fds, 2, -1);
+    if (fds[1].revents)
+        unring(c->room_fd);
+    return !fds[0].revents;
+}
+
 static void *read_input(void *arg)
 {
     struct console *c = arg;
-    uint8_t buffer[256];
+    uint8_t buffer[4096];
 
     for (;;) {
         struct pollfd fds[2] = {{.fd = c->stop_fd, .events = POLLIN},
@@ -92,8 +127,8 @@ static void *read_input(void *arg)
         pthread_mutex_lock(&c->lock);
         size_t room = INPUT_BYTES - c->input_len;
         pthread_mutex_unlock(&c->lock);
-        if (room < sizeof buffer) { /* the guest is slow: look again soon */
-            if (poll(fds, 1, 20) > 0)
+        if (room < sizeof buffer) { /* the guest is slow */
+            if (!wait_for_room(c))
                 return NULL;
             continue;
         }
@@ -106,8 +141,11 @@ static void *read_input(void *arg)
         ssize_t n = read(c->in_fd, buffer, sizeof buffer);
         if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
-        if (n <= 0) /* end of input: the line stays open and silent */
+        if (n <= 0) { /* end of input: the line stays open and silent */
+            atomic_store(&c->ended, true);
+            c->notify(c->opaque);
             return NULL;
+        }
         pthread_mutex_lock(&c->lock);
         for (ssize_t i = 0; i < n; i++) {
             uint8_t byte;
@@ -118,12 +156,12 @@ static void *read_input(void *arg)
         pthread_mutex_unlock(&c->lock);
         c->notify(c->opaque);
         if (c->help_wanted) /* a terminal may take its time, and others want the lock */
-            say(c, help, sizeof help - 1);
+            say(c->out_fd, help, sizeof help - 1);
         c->help_wanted = false;
     }
 }
 
-struct console *console_open(int in_fd, int out_fd, struct err *e)
+struct console *console_open(int in_fd, int out_fd, bool raw, struct err *e)
 {
     struct console *c = calloc(1, sizeof *c);
 
@@ -134,17 +172,20 @@ struct console *console_open(int in_fd, int out_fd, struct err *e)
     c->in_fd = in_fd;
     c->out_fd = out_fd;
     c->stop_fd = eventfd(0, EFD_CLOEXEC);
-    if (c->stop_fd < 0) {
+    c->room_fd = eventfd(0, EFD_CLOEXEC);
+    if (c->stop_fd < 0 || c->room_fd < 0) {
         err_set(e, STATUS_ERROR, "cannot make what the console needs: %s", strerror(errno));
+        if (c->stop_fd >= 0)
+            close(c->stop_fd);
         free(c);
         return NULL;
     }
     pthread_mutex_init(&c->lock, NULL);
-    if (in_fd >= 0 && isatty(in_fd) && tcgetattr(in_fd, &c->saved) == 0) {
-        struct termios raw = c->saved;
-        cfmakeraw(&raw);
-        raw.c_oflag |= OPOST; /* guest output is post-processed by the guest's own tty */
-        c->is_terminal = tcsetattr(in_fd, TCSANOW, &raw) == 0;
+    if (raw && in_fd >= 0 && isatty(in_fd) && tcgetattr(in_fd, &c->saved) == 0) {
+        struct termios t = c->saved;
+        cfmakeraw(&t);
+        t.c_oflag |= OPOST; /* guest output is post-processed by the guest's own tty */
+        c->is_terminal = tcsetattr(in_fd, TCSANOW, &t) == 0;
     }
     return c;
 }
@@ -165,16 +206,11 @@ void console_on_input(struct console *c, void (*notify)(void *opaque), void *opa
 
 void console_ignore_input(struct console *c)
 {
-    uint64_t count = 1;
-
     if (!c->has_thread)
         return;
-    /* An eventfd takes and gives 8 bytes, always. */
-    if (write(c->stop_fd, &count, sizeof count) < 0)
-        abort();
+    ring(c->stop_fd);
     pthread_join(c->thread, NULL);
-    if (read(c->stop_fd, &count, sizeof count) < 0)
-        abort();
+    unring(c->stop_fd);
     c->has_thread = false;
 }
 
@@ -187,6 +223,7 @@ void console_close(struct console *c)
     if (c->is_terminal)
         tcsetattr(c->in_fd, TCSADRAIN, &c->saved);
     close(c->stop_fd);
+    close(c->room_fd);
     pthread_mutex_destroy(&c->lock);
     free(c);
 }
@@ -202,7 +239,7 @@ void console_put(void *console, uint8_t byte)
 
 void console_flush(struct console *c)
 {
-    say(c, (const char *)c->output, c->output_len);
+    say(c->out_fd, (const char *)c->output, c->output_len);
     c->output_len = 0;
 }
 
@@ -232,6 +269,12 @@ void console_consume(struct console *c, size_t len)
     memmove(c->input, c->input + len, c->input_len);
     atomic_store(&c->has_input, c->input_len > 0);
     pthread_mutex_unlock(&c->lock);
+    ring(c->room_fd);
+}
+
+bool console_input_ended(struct console *c)
+{
+    return atomic_load(&c->ended) && !console_has_input(c);
 }
 
 bool console_wants_to_leave(struct console *c)

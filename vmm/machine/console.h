@@ -14,9 +14,9 @@
  */
 struct console;
 
-/* Input from in_fd (-1: none), output to out_fd. When in_fd is a terminal it is made raw until
- * console_close(). */
-struct console *console_open(int in_fd, int out_fd, struct err *e);
+/* Input from in_fd (-1: none), output to out_fd. With `raw`, an in_fd that is a terminal is made
+ * raw until console_close(), and has the escape key. */
+struct console *console_open(int in_fd, int out_fd, bool raw, struct err *e);
 /* From here on input is read, and notify(opaque) is called on the console's thread when there is
  * some or the user wants to leave; until console_ignore_input(), behind which it is called no more
  * and what is typed stays for who reads it next. */
@@ -34,6 +34,11 @@ bool console_has_output(const struct console *c);
 size_t console_peek(struct console *c, uint8_t *data, size_t len);
 void console_consume(struct console *c, size_t len);
 bool console_has_input(struct console *c);
+/* All input was taken, and there will be no more. */
+bool console_input_ended(struct console *c);
+/* Write to a descriptor as to out_fd: a reader who does not read is waited for, until the user
+ * wants a stop. */
+void console_write(int fd, const uint8_t *data, size_t len);
 /* The user asked to leave. */
 bool console_wants_to_leave(struct console *c);
 

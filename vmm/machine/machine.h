@@ -16,6 +16,7 @@
 #include "devices/pc.h"
 #include "recorder/recorder.h"
 #include "vmm/kvm/views.h"
+#include "vmm/machine/command_streams.h"
 #include "vmm/machine/console.h"
 #include "vmm/machine/disks.h"
 #include "vmm/machine/nics.h"
@@ -36,6 +37,9 @@ struct machine_config {
     size_t kernel_len, initrd_len;
     const char *command_line;
     const struct disk_set *disks; /* may be NULL; stays the caller's */
+    /* Of a machine that runs one command, whose console is not the user's; else NULL. The caller's.
+     */
+    struct command_streams *command;
     struct nic_config nics[MAX_NICS];
     unsigned nic_count;
     bool owns_tsd; /* CR4.TSD is ours (vmm/kvm/cr4.h): false only for one that goes on from a

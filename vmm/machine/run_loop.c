@@ -95,6 +95,19 @@ static void feed_console(struct machine *m)
     console_consume(m->console, n);
 }
 
+/* The init of a machine that runs a command waits for input: there is some, or no more. */
+static void ring_for_input(struct machine *m)
+{
+    static const uint8_t bell = '\n';
+    struct command_device *port = &m->pc.command;
+
+    if (!port->waits || !command_streams_have_input(m->config.command) ||
+        !serial_receive(&m->pc.serial, &bell, 1))
+        return;
+    recorder_received(m->recorder, &bell, 1);
+    port->waits = false;
+}
+
 uint64_t update_devices(struct machine *m, uint64_t now)
 {
     const uint64_t device_ns = device_at(m, now);
@@ -105,7 +118,9 @@ uint64_t update_devices(struct machine *m, uint64_t now)
         recorder_time(m->recorder, device_ns);
         deadline = pc_deadline(&m->pc, device_ns);
     }
-    if (console_has_input(m->console))
+    if (m->config.command)
+        ring_for_input(m);
+    else if (console_has_input(m->console))
         feed_console(m);
     if (console_wants_to_leave(m->console))
         atomic_store(&m->stop_wanted, true);

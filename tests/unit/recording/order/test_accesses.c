@@ -111,7 +111,7 @@ static void test_recorded(void **state)
     recorder_access(NULL, &list.at[0]);
     for (size_t i = 0; i < list.count; i++)
         recorder_access(r, &list.at[i]);
-    assert_int_equal(recorder_finish(r, END_STOPPED, &e), 0);
+    assert_int_equal(recorder_finish(r, END_STOPPED, NULL, &e), 0);
     assert_int_equal(load(&got, path, pattern.vcpus, &e), 0);
     assert_int_equal(got.count, 2500);
     assert_int_equal(got.vcpus, pattern.vcpus);

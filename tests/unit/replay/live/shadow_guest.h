@@ -432,7 +432,7 @@ static void record(struct guest *g, struct disk *disk, uint64_t seed, unsigned s
     bytes_free(&initial.devices);
     run_guest(g, seed, steps);
     lane_settle(&g->lane.link);
-    if (recorder_finish(g->recorder, END_STOPPED, &e) < 0)
+    if (recorder_finish(g->recorder, END_STOPPED, NULL, &e) < 0)
         fail_msg("%s", e.text);
 }
 

@@ -46,7 +46,7 @@ static void test_ignored_input_stays(void **state)
     (void)state;
     assert_int_equal(pipe(ends), 0);
     sem_init(&notified, 0, 0);
-    struct console *c = console_open(ends[0], out, &e);
+    struct console *c = console_open(ends[0], out, true, &e);
     assert_non_null(c);
     console_on_input(c, count, &notified);
     assert_int_equal(write(ends[1], "one", 3), 3);
@@ -85,7 +85,7 @@ static void test_help_that_nobody_reads(void **state)
     while (write(out[1], filler, sizeof filler) > 0)
         continue;
     sem_init(&notified, 0, 0);
-    struct console *c = console_open(terminal, out[1], &e);
+    struct console *c = console_open(terminal, out[1], true, &e);
     assert_non_null(c);
     console_on_input(c, count, &notified);
     assert_int_equal(write(user, "\x01hx", 3), 3);
@@ -166,7 +166,7 @@ static void test_output_that_nobody_reads(void **state)
     while (write(ends[1], filler, sizeof filler) > 0)
         continue;
     fcntl(ends[1], F_SETFL, 0);
-    struct console *c = console_open(-1, ends[1], &e);
+    struct console *c = console_open(-1, ends[1], true, &e);
     assert_non_null(c);
     stop_signals_call(NULL);
     pthread_sigmask(SIG_BLOCK, NULL, &old);

@@ -1,0 +1,112 @@
+/* What is looked at in a root before anything is made of it. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/command_protocol.h"
+#include "boot/root/root.h"
+#include "boot/root/tree.h"
+
+/* ---- the kernel ---- */
+
+/* The newest of a directory's; "" where there is none. */
+static void find_newest(const char *directory, char *newest, size_t size)
+{
+    DIR *dir = opendir(directory);
+
+    newest[0] = '\0';
+    for (const struct dirent *d; dir && (d = readdir(dir));)
+        if (!strncmp(d->d_name, "vmlinuz-", 8) && (!newest[0] || strverscmp(d->d_name, newest) > 0))
+            snprintf(newest, size, "%s", d->d_name);
+    if (dir)
+        closedir(dir);
+}
+
+int root_find_kernel(const char *directory, char *kernel, size_t size, struct err *e)
+{
+    char boot[PATH_MAX], newest[NAME_MAX + 1];
+
+    snprintf(boot, sizeof boot, "%s/boot", directory);
+    find_newest(boot, newest, sizeof newest);
+    if (!newest[0]) {
+        snprintf(boot, sizeof boot, "/boot");
+        find_newest(boot, newest, sizeof newest);
+    }
+    if (newest[0] && snprintf(kernel, size, "%s/%s", boot, newest) < (int)size)
+        return 0;
+    return err_set(e, STATUS_ERROR,
+                   "there is no /boot/vmlinuz-* in %s or on this machine; give --kernel",
+                   directory);
+}
+
+/* ---- the command ---- */
+
+/* 0, or the errno by which it cannot be run; directory: where a relative path begins, in the root.
+ */
+static int look_at(int root, const char *directory, const char *path)
+{
+    char whole[2 * PATH_MAX];
+    struct stat st;
+
+    if (snprintf(whole, sizeof whole, "%s/%s", path[0] == '/' ? "" : directory, path) >=
+        (int)sizeof whole)
+        return ENAMETOOLONG;
+    const int fd = tree_open_inside(root, whole, O_PATH);
+    if (fd < 0)
+        return errno;
+    int error = fstat(fd, &st) < 0 ? errno : 0;
+    if (!error && (!S_ISREG(st.st_mode) || !(st.st_mode & 0111)))
+        error = EACCES;
+    close(fd);
+    return error;
+}
+
+/* As execvp() does, in the PATH that the init gives. */
+static int look_in_path(int root, const char *directory, const char *command)
+{
+    char path[PATH_MAX];
+    int error = ENOENT;
+
+    for (const char *at = COMMAND_PATH; *at;) {
+        const int len = (int)strcspn(at, ":");
+        if (snprintf(path, sizeof path, "%.*s/%s", len, at, command) < (int)sizeof path) {
+            const int found = look_at(root, directory, path);
+            if (!found)
+                return 0;
+            if (found == EACCES)
+                error = found;
+        }
+        at += len;
+        at += *at == ':';
+    }
+    return error;
+}
+
+int root_check_command(const char *directory, const char *command, struct err *e)
+{
+    const int root = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    if (root < 0)
+        return err_set(e, STATUS_ERROR, "cannot use %s as a root: %s", directory, strerror(errno));
+    char *cwd = getcwd(NULL, 0);
+    const int there = cwd ? tree_open_inside(root, cwd, O_PATH | O_DIRECTORY) : -1;
+    const char *from = there < 0 ? "/" : cwd;
+    const int error =
+        strchr(command, '/') ? look_at(root, from, command) : look_in_path(root, from, command);
+    if (there >= 0)
+        close(there);
+    close(root);
+    free(cwd);
+    if (!error)
+        return 0;
+    return err_set(e, (enum exit_status)(error == EACCES ? STATUS_CANNOT_RUN : STATUS_NO_COMMAND),
+                   error == EACCES ? "%s in %s cannot be run: it is no executable file"
+                                   : "there is no command %s in %s",
+                   command, directory);
+}
