@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/limits.h"
 #include "devices/disk/disk_format.h"
@@ -84,6 +85,13 @@ static int find_image(struct domain *d, const xml_node *disk, struct disk_wish *
     return 0;
 }
 
+/* A medium that a domain starts without, and that is not there. */
+static bool may_be_missing(const xml_node *disk, const char *path)
+{
+    return xml_attribute_is(xml_child(disk, "source"), "startupPolicy", "optional") &&
+           access(path, F_OK) != 0;
+}
+
 /* ---- what it is ---- */
 
 /* libvirt takes an image for raw that is not said to be something else. */
@@ -144,8 +152,9 @@ static int read_disk(struct domain *d, const xml_node *disk, struct found *found
     }
     if (find_image(d, disk, wish, around, e) < 0)
         return -1;
-    if (!wish->path[0]) {
+    if (!wish->path[0] || may_be_missing(disk, wish->path)) {
         domain_note(d->left, "%s %s, which is empty", cdrom ? "CD-ROM" : "disk", name_of(disk));
+        wish->path[0] = 0;
         return 0;
     }
     if (read_format(d, disk, wish, e) < 0)

@@ -13,17 +13,19 @@
 
 struct spec {
     char text[SPEC_MAX];
-    size_t len;
+    size_t len; /* SPEC_MAX: it was too long */
 };
 
 static void put(struct spec *s, const char *text)
 {
-    const size_t left = sizeof s->text - s->len, len = strlen(text);
+    const size_t len = strlen(text);
 
-    if (len < left) {
-        memcpy(s->text + s->len, text, len + 1);
-        s->len += len;
+    if (len >= sizeof s->text - s->len) {
+        s->len = sizeof s->text;
+        return;
     }
+    memcpy(s->text + s->len, text, len + 1);
+    s->len += len;
 }
 
 /* ---- forwarded ports: <portForward proto address><range start end to/></portForward> ---- */
@@ -185,6 +187,9 @@ static int read_nic(struct domain *d, unsigned index, const xml_node *nic,
         put(&s, ",mac=");
         put(&s, mac);
     }
+    if (s.len == SPEC_MAX)
+        return err_set(e, STATUS_ERROR, "domain %s: NIC %u forwards too many ports", d->name,
+                       index);
     domain_option(d, "--net", s.text);
     note_rest(d, index, nic);
     return 0;

@@ -10,6 +10,7 @@
 #include "host/domain/domain_inside.h"
 
 #define MEMORY_STEP_MIB 2ull
+#define LINE_MAX_BYTES  4095u /* of a path, and more than a kernel takes */
 
 /* ---- what it is ---- */
 
@@ -129,9 +130,9 @@ static int read_kernel(struct domain *d, const xml_node *domain, struct err *e)
         return 0;
     for (unsigned i = 0; i < sizeof options / sizeof *options; i++) {
         const char *text = xml_child_text(os, options[i][0]);
-        if (strpbrk(text, "\r\n"))
-            return err_set(e, STATUS_ERROR, "domain %s: its %s has more than one line", d->name,
-                           options[i][0]);
+        if (strpbrk(text, "\r\n") || strlen(text) > LINE_MAX_BYTES)
+            return err_set(e, STATUS_ERROR, "domain %s: its %s is no line of at most %u bytes",
+                           d->name, options[i][0], LINE_MAX_BYTES);
         if (*text)
             domain_option(d, options[i][1], text);
     }

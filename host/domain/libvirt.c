@@ -16,8 +16,9 @@
     X(virConnectClose)                                                                             \
     X(virSetErrorFunc)                                                                             \
     X(virGetLastErrorMessage)                                                                      \
-    X(virGetLastErrorCode) X(virDomainLookupByName) X(virDomainLookupByUUIDString)                 \
-        X(virDomainIsActive) X(virDomainGetXMLDesc) X(virDomainFree) X(virStoragePoolLookupByName) \
+    X(virGetLastErrorCode)                                                                         \
+    X(virDomainLookupByName) X(virDomainLookupByUUIDString) X(virDomainIsActive)                   \
+        X(virDomainGetXMLDesc) X(virDomainFree) X(virStoragePoolLookupByName)                      \
             X(virStoragePoolFree) X(virDomainHasManagedSaveImage) X(virNetworkLookupByName)        \
                 X(virNetworkGetXMLDesc) X(virNetworkFree) X(virStorageVolLookupByName)             \
                     X(virStorageVolGetPath) X(virStorageVolFree)

@@ -13,8 +13,8 @@
     X(xmlFreeDoc)                                                                                  \
     X(xmlNewDoc)                                                                                   \
     X(xmlNewDocNode)                                                                               \
-    X(xmlDocSetRootElement) X(xmlNewTextChild) X(xmlNewChild) X(xmlNewProp) X(xmlDocFormatDump)    \
-        X(xmlGetLastError)
+    X(xmlDocSetRootElement)                                                                        \
+    X(xmlNewTextChild) X(xmlNewChild) X(xmlNewProp) X(xmlDocFormatDump) X(xmlGetLastError)
 
 static struct {
 #define MEMBER(name) __typeof__(name) *name;

@@ -84,6 +84,8 @@ static const struct {
     {DISK("type='volume'", "<source pool='p' volume='v'/>"), " --disk /pool/v,format=raw\n"},
     {DISK("type='file' device='floppy'", "<source file='/a'/>"), "floppy vda\n"},
     {DISK("type='file' device='cdrom'", ""), "CD-ROM vda, which is empty\n"},
+    {DISK("type='file' device='cdrom'", "<source file='/no/c' startupPolicy='optional'/>"),
+     "CD-ROM vda, which is empty\n"},
     {DEVICE("<disk device='cdrom'><source file='/c'/><boot order='1'/></disk>"
             "<disk><source file='/b'/></disk><disk><source file='/a'/><boot order='2'/></disk>"),
      " --disk /a,format=raw --disk /b,format=raw --disk /c,ro,format=raw\n"},
@@ -164,7 +166,7 @@ static const struct {
     {HEAD "<vcpu>-1</vcpu></domain>", "number of CPUs"},
     {"<domain type='kvm'><name>n</name><memory>65536</memory><os><type>hvm</type>"
      "<kernel>/a&#10;b</kernel></os></domain>",
-     "more than one line"},
+     "its kernel is no line"},
     {DISK("type='network'", "<source protocol='rbd'/>"), "of type network"},
     {DISK("type='volume'", "<source pool='q' volume='v'/>"), "no pool q"},
     {DISK("type='file'", "<source file='/a,ro'/>"), "ends as a setting"},
@@ -306,6 +308,9 @@ static void test_large(void **state)
     try_many(HEAD "<devices><interface>",
              "<portForward proto='tcp'><range start='%u'/></portForward>", 10000,
              "</interface></devices></domain>");
+    try_many("<domain type='kvm'><name>n</name><memory>65536</memory><os><type>hvm</type>"
+             "<kernel>/k</kernel><cmdline>",
+             "%u", 100000, "</cmdline></os></domain>");
     try_many("", "<a%u>", 100000, "");
     try_many("<domain type='kvm'><name>", "%u", 100000, "</name></domain>");
     try_many("<domain type='kvm'><name>n</name><title a='", "%u", 100000, "'/></domain>");
