@@ -237,8 +237,9 @@ const struct option_entry run_entries[] = {
         "a NIC, up to 4 times. user: NAT without rights, the host's ports by hostfwd (as in --net "
         "user,hostfwd=tcp::2222-:22), nothing but these with restrict=on; passt: the same by that "
         "program; stream:unix:PATH or stream:tcp:HOST:PORT: a peer that speaks as QEMU's stream "
-        "network, waited for there with ,server; tap:NAME: a device of this host's, for root; "
-        "none: "
+        "network, waited for there with ,server; tap:NAME: a device of this host's, bridge:NAME: a "
+        "bridge of "
+        "its, both for root; none: "
         "plugged in nowhere. All take mac=MAC"),
     NUMBER("cpus", "N", cpus, 1, MAX_VCPUS, "1 to 8", "number of CPUs, 1 to 8 (default 1)"),
     CALL_OPTION(

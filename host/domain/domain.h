@@ -36,6 +36,8 @@ struct domain_around {
                        struct err *e);
     /* Whether a network is known to lead nowhere but to its own machines and this host. */
     bool (*is_isolated)(void *opaque, const char *network);
+    /* The bridge of this host's that a network has; false: none. */
+    bool (*find_bridge)(void *opaque, const char *network, char *bridge, size_t size);
     void *opaque;
 };
 

@@ -28,7 +28,8 @@ static int find_in_file(struct domain *d, const char *path, struct err *e)
 static int find_in_libvirt(struct domain *d, const char *name, const char *uri, struct err *e)
 {
     struct libvirt *lv = libvirt_open(uri, e);
-    const struct domain_around around = {libvirt_volume_path, libvirt_network_is_isolated, lv};
+    const struct domain_around around = {libvirt_volume_path, libvirt_network_is_isolated,
+                                         libvirt_network_bridge, lv};
     bool saved;
     char *xml = lv ? libvirt_domain_xml(lv, name, &saved, e) : NULL;
     const int rc = xml ? domain_read(d, xml, strlen(xml), name, &around, e) : -1;

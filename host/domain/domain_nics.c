@@ -90,19 +90,36 @@ static bool put_stream(struct spec *s, const xml_node *source, bool server)
     return true;
 }
 
-/* One that is there, and that root may open. */
-static bool put_tap(struct spec *s, const xml_node *nic)
+/* A device of this host's that is there, and that root may use: "tap" or "bridge", and `mark` is
+ * what only such a one has. */
+static bool put_device(struct spec *s, const char *kind, const char *device, const char *mark)
 {
-    const char *device = xml_attribute(xml_child(nic, "target"), "dev");
     char path[64];
 
-    if (!device || strpbrk(device, "/,:") || geteuid() != 0 ||
-        snprintf(path, sizeof path, "/sys/class/net/%s/tun_flags", device) >= (int)sizeof path ||
+    if (!device || !*device || strpbrk(device, "/,:%") || geteuid() != 0 ||
+        snprintf(path, sizeof path, "/sys/class/net/%s/%s", device, mark) >= (int)sizeof path ||
         access(path, F_OK) != 0)
         return false;
-    put(s, "tap:");
+    put(s, kind);
     put(s, device);
     return true;
+}
+
+/* What root does as libvirt would. */
+static bool put_same(struct spec *s, const char *type, const xml_node *nic,
+                     const struct domain_around *around)
+{
+    const char *network = xml_attribute(xml_child(nic, "source"), "network");
+    char bridge[16];
+
+    if (!strcmp(type, "ethernet"))
+        return put_device(s, "tap:", xml_attribute(xml_child(nic, "target"), "dev"), "tun_flags");
+    if (!strcmp(type, "bridge"))
+        return put_device(s, "bridge:", xml_attribute(xml_child(nic, "source"), "bridge"),
+                          "bridge");
+    return !strcmp(type, "network") && network && around &&
+           around->find_bridge(around->opaque, network, bridge, sizeof bridge) &&
+           put_device(s, "bridge:", bridge, "bridge");
 }
 
 /* What NAT is the nearest for: connections that lead out of this host. */
@@ -139,7 +156,7 @@ static void connect_nic(struct domain *d, unsigned index, const xml_node *nic,
     else if (user && xml_attribute_is(xml_child(nic, "backend"), "type", "passt") &&
              !xml_child(nic, "portForward"))
         put(s, "passt");
-    else if (!strcmp(type, "ethernet") && put_tap(s, nic))
+    else if (put_same(s, type, nic, around))
         ;
     else if ((!strcmp(type, "client") || !strcmp(type, "server")) &&
              put_stream(s, xml_child(nic, "source"), *type == 's'))

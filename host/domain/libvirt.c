@@ -17,11 +17,12 @@
     X(virSetErrorFunc)                                                                             \
     X(virGetLastErrorMessage)                                                                      \
     X(virGetLastErrorCode)                                                                         \
-    X(virDomainLookupByName) X(virDomainLookupByUUIDString) X(virDomainIsActive)                   \
-        X(virDomainGetXMLDesc) X(virDomainFree) X(virStoragePoolLookupByName)                      \
-            X(virStoragePoolFree) X(virDomainHasManagedSaveImage) X(virNetworkLookupByName)        \
-                X(virNetworkGetXMLDesc) X(virNetworkFree) X(virStorageVolLookupByName)             \
-                    X(virStorageVolGetPath) X(virStorageVolFree)
+    X(virDomainLookupByName)                                                                       \
+    X(virDomainLookupByUUIDString) X(virDomainIsActive) X(virDomainGetXMLDesc) X(virDomainFree)    \
+        X(virStoragePoolLookupByName) X(virStoragePoolFree) X(virDomainHasManagedSaveImage)        \
+            X(virNetworkLookupByName) X(virNetworkGetXMLDesc) X(virNetworkFree)                    \
+                X(virNetworkGetBridgeName) X(virStorageVolLookupByName) X(virStorageVolGetPath)    \
+                    X(virStorageVolFree)
 
 struct libvirt {
     virConnectPtr connection;
@@ -144,6 +145,19 @@ bool libvirt_network_is_isolated(void *opaque, const char *network)
     if (n)
         lib.virNetworkFree(n);
     return isolated;
+}
+
+bool libvirt_network_bridge(void *opaque, const char *network, char *bridge, size_t size)
+{
+    struct libvirt *lv = opaque;
+    virNetworkPtr n = lib.virNetworkLookupByName(lv->connection, network);
+    char *name = n ? lib.virNetworkGetBridgeName(n) : NULL;
+    const bool found = name && snprintf(bridge, size, "%s", name) < (int)size;
+
+    free(name);
+    if (n)
+        lib.virNetworkFree(n);
+    return found;
 }
 
 int libvirt_volume_path(void *opaque, const char *pool, const char *volume, char *path, size_t size,

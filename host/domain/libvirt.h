@@ -21,6 +21,7 @@ char *libvirt_domain_xml(struct libvirt *lv, const char *name, bool *saved, stru
 
 /* As struct domain_around has them; opaque is a struct libvirt. */
 bool libvirt_network_is_isolated(void *opaque, const char *network);
+bool libvirt_network_bridge(void *opaque, const char *network, char *bridge, size_t size);
 int libvirt_volume_path(void *opaque, const char *pool, const char *volume, char *path, size_t size,
                         struct err *e);
 

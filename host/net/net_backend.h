@@ -14,7 +14,7 @@ struct net_backend {
 };
 
 extern const struct net_backend net_backend_user, net_backend_passt, net_backend_stream,
-    net_backend_tap;
+    net_backend_tap, net_backend_bridge;
 
 /* Open what the spec says: a descriptor that the caller closes, or -1. Not for NET_NONE. */
 int net_backend_open(const struct net_spec *spec, struct err *e);

@@ -11,7 +11,7 @@ static const struct {
     bool wants_address;
 } kinds[NET_KINDS] = {
     [NET_NONE] = {"none", false},    [NET_USER] = {"user", false}, [NET_PASST] = {"passt", false},
-    [NET_STREAM] = {"stream", true}, [NET_TAP] = {"tap", true},
+    [NET_STREAM] = {"stream", true}, [NET_TAP] = {"tap", true},    [NET_BRIDGE] = {"bridge", true},
 };
 
 const char *net_spec_kind(const struct net_spec *spec)
@@ -158,8 +158,8 @@ int net_spec_parse(struct net_spec *spec, const char *text, struct err *e)
     *spec = (struct net_spec){.kind = find_kind(&name)};
     if (spec->kind == NET_KINDS)
         return err_set(e, STATUS_USAGE,
-                       "--net takes user, passt, stream:unix:PATH, stream:tcp:HOST:PORT, tap:NAME "
-                       "or none, not '%s'",
+                       "--net takes user, passt, stream:unix:PATH, stream:tcp:HOST:PORT, "
+                       "tap:NAME, bridge:NAME or none, not '%s'",
                        text);
     if (kinds[spec->kind].wants_address != (colon != NULL))
         return err_set(e, STATUS_USAGE, "--net %s %s", net_spec_kind(spec),

@@ -17,6 +17,7 @@
  *   stream:unix:PATH          a peer that frames its frames as QEMU's stream network does
  *   stream:tcp:HOST:PORT
  *   tap:NAME                  a device of this host's, for root
+ *   bridge:NAME               a bridge of this host's, for root
  *   none                      nothing
  *
  * Settings: mac=MAC of all; of user hostfwd=tcp|udp:[ADDR]:PORT-[ADDR]:PORT, any number of times,
@@ -31,7 +32,7 @@ struct net_forward {
     uint16_t host_port, guest_port;
 };
 
-enum net_kind { NET_NONE, NET_USER, NET_PASST, NET_STREAM, NET_TAP, NET_KINDS };
+enum net_kind { NET_NONE, NET_USER, NET_PASST, NET_STREAM, NET_TAP, NET_BRIDGE, NET_KINDS };
 
 struct net_spec {
     enum net_kind kind;

@@ -179,7 +179,7 @@ fetched_by() {
 }
 
 # Both are NAT with addresses of their own.
-@test "passt, and a TAP device" {
+@test "passt, a TAP device and a bridge" {
     [ -n "${LONG:-}" ] || skip 'as user and stream: make check-all'
     command -v passt >/dev/null || skip 'passt is not installed'
     net_run 0 passt.ditto wait=1 passt
@@ -199,6 +199,18 @@ fetched_by() {
     ip link del ditto-test
     grep -q "blob: $(md5sum <www/blob | cut -c-32)" <<<"$output"
     same_again tap.ditto
+
+    ip link add ditto-test type bridge 2>/dev/null || skip 'no bridge can be made here'
+    ip addr add 10.78.0.1/24 dev ditto-test
+    ip link set ditto-test up
+    python3 -m http.server --bind 10.78.0.1 --directory www "$web" >http.log 2>&1 3>&- &
+    server=$!
+    net_run 0 bridge.ditto "address=10.78.0.2/24,http://10.78.0.1:$web/blob" bridge:ditto-test || ip link del ditto-test
+    kill $server
+    [ -z "$(ip -o link show master ditto-test)" ] # its port went with it
+    ip link del ditto-test
+    grep -q "blob: $(md5sum <www/blob | cut -c-32)" <<<"$output"
+    same_again bridge.ditto
 }
 
 @test "nowhere plugged in, and four of them" {
@@ -220,6 +232,8 @@ fetched_by() {
     kill $server
     ditto 1 run --net stream:unix:/nowhere/wire "$IMAGE"
     one_error 'cannot connect to unix:/nowhere/wire: No such file'
+    ditto 1 run --net bridge:ditto-no "$IMAGE"
+    one_error 'cannot use ditto-no'
     ditto 2 run --net stream:here "$IMAGE"
     one_error 'stream takes unix:PATH'
     ditto 2 run --net usr "$IMAGE"

@@ -41,7 +41,14 @@ static bool is_isolated(void *opaque, const char *network)
     return !strcmp(network, "alone");
 }
 
-static const struct domain_around around = {find_volume, is_isolated, NULL};
+/* One that no host has. */
+static bool find_bridge(void *opaque, const char *network, char *bridge, size_t size)
+{
+    (void)opaque;
+    return snprintf(bridge, size, "no:%.8s", network) < (int)size;
+}
+
+static const struct domain_around around = {find_volume, is_isolated, find_bridge, NULL};
 
 static int read_text(struct domain *d, const char *text, struct err *e)
 {

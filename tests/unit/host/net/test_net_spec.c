@@ -42,6 +42,9 @@ static void kinds(void **state)
     assert_string_equal(net_spec_kind(&spec), "none");
     assert_taken("tap:tap0");
     assert_string_equal(spec.address, "tap0");
+    assert_taken("bridge:br0");
+    assert_int_equal(spec.kind, NET_BRIDGE);
+    assert_string_equal(spec.address, "br0");
     assert_taken("stream:unix:/tmp/a:b,server");
     assert_string_equal(spec.address, "unix:/tmp/a:b");
     assert_true(spec.server);
@@ -76,6 +79,7 @@ static void refused(void **state)
     assert_refused("none:x", "no address");
     assert_refused("user:x", "no address");
     assert_refused("tap", "wants an address");
+    assert_refused("bridge", "wants an address");
     assert_refused("user,", "does not take ''");
     assert_refused("user,server", "does not take 'server'");
     assert_refused("passt,restrict=on", "does not take");
