@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/command_unit/command_unit.h"
 #include "cli/place_table.h"
 #include "recording/doubts.h"
 #include "recording/landings.h"
@@ -55,6 +56,9 @@ static json_t *collect(const struct recording *r)
     const struct end_record *end = recording_end(r);
     if (end)
         json_object_set_new(j, "end", json_string(end->reason));
+    const int status = end ? command_unit_status_of(end->reason) : -1;
+    if (status >= 0)
+        json_object_set_new(j, "status", json_integer(status));
     return j;
 }
 
@@ -89,6 +93,29 @@ static void show_nics(json_t *nics)
 
     json_array_foreach(nics, i, nic) text_print(
         stdout, "  NIC %-9zu %s, %s\n", i, text_of(nic, NULL, "mac"), text_of(nic, NULL, "net"));
+}
+
+/* Its words as a shell would want them, more or less: those with a blank in them are in quotes. */
+static void show_command(json_t *command)
+{
+    struct bytes line = {0};
+    json_t *word;
+    size_t i;
+
+    if (!command)
+        return;
+    json_array_foreach(json_object_get(command, "argv"), i, word)
+    {
+        const char *text = json_string_value(word) ? json_string_value(word) : "?";
+        const char *quote = !*text || text[strcspn(text, " \t\n\"\\$&;|<>()*?")] ? "'" : "";
+        bytes_put(&line, " '", i ? 1 : 0);
+        bytes_put(&line, quote, strlen(quote));
+        bytes_put(&line, text, strlen(text));
+        bytes_put(&line, quote, strlen(quote));
+    }
+    text_print(stdout, "  command       %.*s, in %s\n", (int)line.len, (const char *)line.data,
+               text_of(command, NULL, "root"));
+    bytes_free(&line);
 }
 
 static void show(json_t *j, const char *path)
@@ -126,6 +153,7 @@ static void show(json_t *j, const char *path)
                    (long long)json_integer_value(json_object_get(value, "sync")),
                    text_of(j, "live_from", "recording"));
     text_print(stdout, "  kernel        %s\n", text_of(j, "boot", "kernel"));
+    show_command(json_object_get(j, "command"));
     text_print(stdout, "  command line  %s\n", text_of(j, "boot", "command_line"));
     text_print(stdout, "  ended         %s\n",
                json_is_true(json_object_get(j, "complete")) ? text_of(j, NULL, "end")
@@ -169,7 +197,7 @@ static int show_all(const struct recording *r, const char *path, bool as_json, s
         json_decref(j);
         return -1;
     }
-    if (meta_cpus(j) != 1) /* no such machine goes live (replay/live/live.c) */
+    if (meta_cpus(j) != 1 || meta_command(j)) /* no such machine goes live (replay/live/live.c) */
         for (size_t i = 0; i < list.count; i++)
             list.at[i].live = 0;
     if (as_json) {

@@ -52,13 +52,19 @@ static int parse_host(const char *text, enum host_choice *host, struct err *e)
     return 0;
 }
 
-/* Take --host out of the command line, wherever it stands. */
+/* Take --host out of the command line, wherever it stands before a "--": a machine's command is
+ * behind that. */
 static int take_host(int *argc, char **argv, enum host_choice *host, struct err *e)
 {
     int kept = 1;
 
     for (int i = 1; i < *argc; i++) {
         const char *value = NULL;
+        if (!strcmp(argv[i], "--")) {
+            while (i < *argc)
+                argv[kept++] = argv[i++];
+            break;
+        }
         if (!strncmp(argv[i], "--host=", 7))
             value = argv[i] + 7;
         else if (!strcmp(argv[i], "--host"))

@@ -83,6 +83,13 @@ unsigned meta_nics(const json_t *meta, uint8_t macs[][MAC_BYTES])
     return (unsigned)count;
 }
 
+const json_t *meta_command(const json_t *meta)
+{
+    const json_t *command = json_object_get(meta, "command");
+
+    return json_is_object(command) ? command : NULL;
+}
+
 uint64_t meta_epoch_ns(const json_t *meta)
 {
     const json_int_t ns = json_integer_value(of_machine(meta, "epoch_ns"));

@@ -32,6 +32,8 @@ uint32_t meta_mxcsr_mask(const json_t *meta);
 const char *meta_frame_rf(const json_t *meta);
 /* Its NICs, at most MAX_NICS, and the address of each. */
 unsigned meta_nics(const json_t *meta, uint8_t macs[][MAC_BYTES]);
+/* The command that the machine runs, an object with its "argv" and "root"; NULL: it runs none. */
+const json_t *meta_command(const json_t *meta);
 /* The time of day at its device time 0, ns since 1970 UTC; 0 when it does not say. */
 uint64_t meta_epoch_ns(const json_t *meta);
 /* Whether it begins where the machine stands in a HLT: one that went live there. */

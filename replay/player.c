@@ -429,30 +429,6 @@ static int read_tsc(struct player *p, uint64_t *value, struct err *e)
     return stream_bad(in) ? stream_error(in, e) : 0;
 }
 
-/* Bytes for the UART's transmitter are what a user saw on the console. */
-static void watch_console(struct player *p, const struct vcpu_exit *exit)
-{
-    if (exit->size != 1 || exit->at < CONSOLE_PORT || exit->at > CONSOLE_PORT + 4)
-        return;
-    for (unsigned i = 0; i < exit->count; i++) {
-        uint8_t byte = exit->data[i];
-        switch (exit->at - CONSOLE_PORT) {
-        case 0:
-            if (!p->dlab && !p->loopback && p->console)
-                p->console(p->console_opaque, byte);
-            break;
-        case 3: /* LCR */
-            p->dlab = byte & 0x80;
-            break;
-        case 4: /* MCR */
-            p->loopback = byte & 0x10;
-            break;
-        default:
-            break;
-        }
-    }
-}
-
 /* Give the guest what it asked for at this sync point. */
 static int answer(struct player *p, const struct vcpu_exit *exit, struct err *e)
 {
@@ -466,7 +442,8 @@ static int answer(struct player *p, const struct vcpu_exit *exit, struct err *e)
     case EXIT_MMIO_READ:
         return read_input(p, exit->data, (size_t)exit->size * exit->count, e);
     case EXIT_PIO_OUT:
-        watch_console(p, exit);
+    case EXIT_MMIO_WRITE:
+        player_watch_output(p, exit);
         return 0;
     case EXIT_RDTSC:
         if (read_tsc(p, &value, e) < 0)

@@ -135,7 +135,8 @@ struct player {
     struct divergence divergence;
     struct player_stats stats;
     struct landing_log landings;
-    /* Console bytes of the guest, as they are put out; NULL: nobody looks. */
+    /* What the guest puts out on its console, and by its command if it runs one; NULL: nobody
+     * looks. */
     void (*console)(void *opaque, uint8_t byte);
     void *console_opaque;
     /* Told every second for how many the landing on the point before sync point `ordinal` has
@@ -144,6 +145,7 @@ struct player {
                           void *opaque);
     void *landing_opaque;
     struct player_follower *follower; /* NULL: nobody */
+    bool runs_command;                /* base/command_protocol.h */
     bool dlab, loopback; /* of the UART at the console port: they tell data from divisor */
     bool changed;        /* memory or registers, by a user: digests are not compared */
     atomic_bool interrupted;

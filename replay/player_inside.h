@@ -3,8 +3,8 @@
 
 #include "replay/player.h"
 
-/* Inside of the player: player.c, player_open.c, player_crew.c, player_threads.c, player_step.c and
- * player_mark.c. */
+/* Inside of the player: player.c, player_open.c, player_crew.c, player_threads.c, player_step.c,
+ * player_mark.c and player_output.c. */
 
 /* Have the next event in p->next, if there is one (p->has_next). */
 int player_fetch(struct player *p, struct err *e);
@@ -14,6 +14,9 @@ void player_consume(struct player *p);
 int player_check(struct player *p, const struct vcpu_exit *exit, struct err *e);
 /* An exit of the guest's: compare it, and give the guest what it asked for. */
 int player_take_exit(struct player *p, struct vcpu_exit *exit, struct err *e);
+/* The guest writes to a port, or to a device's memory: what a user saw of that goes to p->console.
+ */
+void player_watch_output(struct player *p, const struct vcpu_exit *exit);
 /* To the next exit of the guest's own; or the status becomes another one. */
 int player_run_to_exit(struct player *p, struct vcpu_exit *exit, struct err *e);
 /* To a forced point, which is still to be compared: 1. 0: the status is another one. */

@@ -98,7 +98,7 @@ static int load_state(struct player *p, struct err *e)
     return rc;
 }
 
-/* Also p->cpu_count, p->parallel, p->owns_tsd, p->mxcsr_mask and p->frame_rf. */
+/* Also p->cpu_count, p->parallel, p->owns_tsd, p->mxcsr_mask, p->frame_rf and p->runs_command. */
 static int read_meta(struct player *p, uint64_t *memory, bool *counted, struct err *e)
 {
     json_t *meta = meta_load(p->recording, e);
@@ -115,6 +115,7 @@ static int read_meta(struct player *p, uint64_t *memory, bool *counted, struct e
     p->mxcsr_mask = meta_mxcsr_mask(meta);
     p->frame_rf = frame_rf_named(meta_frame_rf(meta));
     p->parallel = meta_is_crew(meta);
+    p->runs_command = meta_command(meta) != NULL;
     if (!p->cpu_count)
         rc = err_set(e, STATUS_BAD_RECORDING,
                      "%s does not have 1 to %u CPUs, as this dittovm replays",

@@ -133,7 +133,7 @@ static char *read_list(int directory, const char *name)
     return text;
 }
 
-/* Whether a path is that of a module, whose name has '-' or '_' as it likes. */
+/* Whether a path is that of a module. Both have '-' or '_' as they like. */
 static bool is_module(const char *path, size_t len, const char *name)
 {
     const char *slash = memrchr(path, '/', len);
@@ -143,7 +143,7 @@ static bool is_module(const char *path, size_t len, const char *name)
     if (left < wanted_len + 3 || memcmp(base + wanted_len, ".ko", 3) != 0)
         return false;
     for (size_t i = 0; i < wanted_len; i++)
-        if (base[i] != name[i] && !(base[i] == '-' && name[i] == '_'))
+        if ((base[i] == '-' ? '_' : base[i]) != (name[i] == '-' ? '_' : name[i]))
             return false;
     return true;
 }
@@ -260,6 +260,10 @@ static int load(const struct loading *l, const char *name, unsigned depth, bool 
         return -1;
     }
     struct kernel_modules *m = l->modules;
+    if (is_loaded(m, name)) { /* by one that it needs, and that needs it */
+        bytes_free(&data);
+        return 0;
+    }
     struct kernel_module *at = realloc(m->at, (m->count + 1) * sizeof *at);
     char *file = file_name(path, len);
     if (!at || !file)

@@ -180,6 +180,11 @@ int recorded_disks_open(const json_t *meta, const struct disk_wish *now, unsigne
 
     *set = (struct disk_set){0};
     doubt->text[0] = '\0';
+    if (meta_command(meta))
+        return err_set(e, STATUS_ERROR,
+                       "the machine in %s ran a command (--root), and its root was a directory, of "
+                       "which the recording has only what was read: its disk cannot be had again",
+                       recording);
     if (!disks && count)
         return err_set(e, STATUS_ERROR, "the machine in %s has no disk: give no disk image",
                        recording);

@@ -291,7 +291,7 @@ static int take_snapshot(struct machine *m, uint64_t now, struct err *e)
         .hook = m->hook,
         .dlab = m->pc.serial.lcr & SERIAL_LCR_DLAB,
         .loopback = m->pc.serial.mcr & SERIAL_MCR_LOOPBACK,
-        .devices = m->kexec_began ? NULL : &devices, /* replay/live/shadow.h */
+        .devices = m->kexec_began || m->config.command ? NULL : &devices, /* replay/live/ */
     };
 
     if (asked && !control_snapshot_name(m->control, name))
