@@ -14,9 +14,9 @@ run='qemu-system-x86 qemu-utils xz-utils zstd lz4 libslirp0 libnbd0 grub-common 
 # Make the small disk image and initial ram disks.
 image='e2fsprogs busybox-static cpio zstd'
 # Tests besides the unit tests, which need only "build". What is at the other end of a network, and reads what
-# was on it; small disks with other file systems; a libvirtd.
-test='bats gdb passt tshark python3 jq curl iproute2 fdisk dosfstools mtools xfsprogs btrfs-progs binutils
-    libvirt-daemon libvirt-clients libxml2-utils'
+# was on it; small disks with other file systems; a libvirtd; a repository to bisect.
+test='bats git busybox-static gdb passt tshark python3 jq curl iproute2 fdisk dosfstools mtools xfsprogs btrfs-progs
+    binutils libvirt-daemon libvirt-clients libxml2-utils'
 # Full Debian guest images, which only the long tests use.
 debian='debootstrap e2fsprogs fdisk dosfstools mtools xfsprogs btrfs-progs lvm2 binutils'
 # Those who use a Debian with a network from outside (make check-world).
