@@ -21,6 +21,8 @@ test='bats git busybox-static gdb passt tshark python3 jq curl iproute2 fdisk do
 debian='debootstrap e2fsprogs fdisk dosfstools mtools xfsprogs btrfs-progs lvm2 binutils'
 # Those who use a Debian with a network from outside (make check-world).
 world='apache2-utils openssh-client postgresql-client curl apt-utils python3'
+# Those who look at cores of a kernel (make check-core).
+core='crash gdb python3-drgn'
 # Build a QEMU without a fault of Debian 12's ('make khost-qemu').
 qemu='dpkg-dev patch pkg-config meson ninja-build libglib2.0-dev libpixman-1-dev libattr1-dev libcap-ng-dev
     libslirp-dev libfdt-dev zlib1g-dev'
@@ -34,7 +36,7 @@ develop='clang-format shellcheck'
 usage() {
     cat <<EOT
 usage: install-deps.sh [--check | --list] [GROUP...]
-  GROUP    build, run, image, test, debian, world, qemu, vmx, symbols, develop, or
+  GROUP    build, run, image, test, debian, world, core, qemu, vmx, symbols, develop, or
            demo (build run image) or check (demo test debian develop); default: demo
   --check  print the missing packages, install nothing; exit 1 when one is missing
   --list   print every group's packages
@@ -50,6 +52,7 @@ group_packages() {
     test) echo $test ;;
     debian) echo $debian ;;
     world) echo $world ;;
+    core) echo $core ;;
     qemu) echo $qemu ;;
     vmx) echo $vmx ;;
     symbols) echo $symbols ;;
