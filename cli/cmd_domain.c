@@ -149,7 +149,7 @@ static void default_name(const char *path, char name[256])
     const char *dot = strrchr(base, '.');
     const int stem = dot && dot != base ? (int)(dot - base) : (int)strlen(base);
 
-    snprintf(name, 256, "%.*s-ditto", stem < 200 ? stem : 200, base);
+    snprintf(name, 256, "%.*s-ditto", stem < 200 ? stem : text_fitting(base, 200), base);
 }
 
 /* What the recorded domain had, and this one does not. */

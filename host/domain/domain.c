@@ -89,19 +89,19 @@ static bool are_texts(const json_t *list)
 
 int domain_unpack(struct domain *d, const char *text, struct err *e)
 {
-    json_t *j = json_loads(text, 0, NULL);
+    json_t *j = json_loads(text, 0, NULL), *options, *nearest, *left;
     const char *name, *uuid;
 
     *d = (struct domain){0};
-    const bool whole =
-        json_unpack(j, "{s:s, s:s, s:O, s:O, s:O}", "name", &name, "uuid", &uuid, "options",
-                    &d->options, "nearest", &d->nearest, "left", &d->left) == 0 &&
-        are_texts(d->options) && are_texts(d->nearest) && are_texts(d->left);
+    const bool whole = json_unpack(j, "{s:s, s:s, s:o, s:o, s:o}", "name", &name, "uuid", &uuid,
+                                   "options", &options, "nearest", &nearest, "left", &left) == 0 &&
+                       are_texts(options) && are_texts(nearest) && are_texts(left);
     if (whole) {
         snprintf(d->name, sizeof d->name, "%s", name);
         snprintf(d->uuid, sizeof d->uuid, "%s", uuid);
-    } else {
-        *d = (struct domain){0}; /* what it may hold is lost: this process ends */
+        d->options = json_incref(options);
+        d->nearest = json_incref(nearest);
+        d->left = json_incref(left);
     }
     json_decref(j);
     return whole ? 0 : err_set(e, STATUS_ERROR, "the domain's description is damaged");

@@ -155,6 +155,15 @@ static bool can_be_written(const json_t *j)
     return true;
 }
 
+static bool is_name(const char *name)
+{
+    json_t *j = json_string(name); /* NULL: it is not UTF-8 */
+    const bool ok = j && can_be_written(j);
+
+    json_decref(j);
+    return ok;
+}
+
 static void add_description(xml_node *domain, const json_t *meta)
 {
     const json_t *recorded = json_object_get(meta, "domain");
@@ -172,9 +181,10 @@ static void add_description(xml_node *domain, const json_t *meta)
 
 int domain_write(const json_t *meta, const char *name, const char *type, FILE *out, struct err *e)
 {
-    if (!can_be_written(meta) || !xml_can_have(name))
+    if (!can_be_written(meta) || !is_name(name))
         return err_set(e, STATUS_ERROR,
-                       "XML cannot have this machine: some name has control characters");
+                       "XML cannot have this machine: some name has control characters, or the "
+                       "domain's is not UTF-8; give --name");
     struct _xmlDoc *doc = xml_new("domain", e);
     if (!doc)
         return -1;

@@ -16,13 +16,21 @@
     X(virConnectClose)                                                                             \
     X(virSetErrorFunc)                                                                             \
     X(virGetLastErrorMessage)                                                                      \
-    X(virGetLastErrorCode)                                                                         \
     X(virDomainLookupByName)                                                                       \
-    X(virDomainLookupByUUIDString) X(virDomainIsActive) X(virDomainGetXMLDesc) X(virDomainFree)    \
-        X(virStoragePoolLookupByName) X(virStoragePoolFree) X(virDomainHasManagedSaveImage)        \
-            X(virNetworkLookupByName) X(virNetworkGetXMLDesc) X(virNetworkFree)                    \
-                X(virNetworkGetBridgeName) X(virStorageVolLookupByName) X(virStorageVolGetPath)    \
-                    X(virStorageVolFree)
+    X(virDomainLookupByUUIDString)                                                                 \
+    X(virDomainIsActive)                                                                           \
+    X(virDomainGetXMLDesc)                                                                         \
+    X(virDomainFree)                                                                               \
+    X(virStoragePoolLookupByName)                                                                  \
+    X(virStoragePoolFree)                                                                          \
+    X(virDomainHasManagedSaveImage)                                                                \
+    X(virNetworkLookupByName)                                                                      \
+    X(virNetworkGetXMLDesc)                                                                        \
+    X(virNetworkFree)                                                                              \
+    X(virNetworkGetBridgeName)                                                                     \
+    X(virStorageVolLookupByName)                                                                   \
+    X(virStorageVolGetPath)                                                                        \
+    X(virStorageVolFree)
 
 struct libvirt {
     virConnectPtr connection;

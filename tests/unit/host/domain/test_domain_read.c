@@ -412,6 +412,8 @@ static void test_not_written(void **state)
     snprintf(meta, sizeof meta, META, "raw");
     assert_int_equal(write_meta(meta, "a\033b", &xml, &e), -1);
     free(xml);
+    assert_int_equal(write_meta(meta, "a\xff", &xml, &e), -1);
+    free(xml);
 }
 
 int main(void)
