@@ -180,6 +180,8 @@ static int dump_events(struct dump *d, struct err *e)
             return 0;
         if (d->next.kind == EVENT_SCHEDULE)
             d->vcpu = d->next.vcpu;
+        else if (d->next.kind == EVENT_BOOT)
+            d->vcpu = 0;
         event_format(&d->next, text, sizeof text);
         print_line(d, "event", text);
         d->has_next = false;

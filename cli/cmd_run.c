@@ -122,6 +122,7 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
     config.disks = &s->disks;
     config.command = streams;
     config.owns_tsd = true;
+    config.reboots = o->reboots;
 
     give_macs(o, &config);
     if (plug_nets(o, &config, o->net_count, e) < 0)
@@ -205,7 +206,7 @@ static bool redirected(const struct invocation *inv, struct run_options *o,
 {
     struct handed handed = {o, sources};
     struct host_needs needs = {
-        .guest_memory = memory,
+        .guest_memory = o->reboots ? 2 * memory : memory, /* what it boots from stays, too */
         .frame_rf = from ? frame_rf_named(meta_frame_rf(from)) : FRAME_RF_UNKNOWN,
         .hand_in = sources ? hand_in : NULL,
         .handed = &handed,

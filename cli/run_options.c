@@ -133,6 +133,16 @@ static int take_smp(void *into, const char *value, struct err *e)
     return 0;
 }
 
+static int take_reboot(void *into, const char *value, struct err *e)
+{
+    struct run_options *o = into;
+
+    o->reboots = strcmp(value, "boot") == 0;
+    return o->reboots || !strcmp(value, "end")
+               ? 0
+               : err_set(e, STATUS_USAGE, "--on-reboot takes end or boot, not '%.40s'", value);
+}
+
 #define DATE_YEARS "1980 to 2500"
 #define DATE_FIRST 315532800ll /* seconds since 1970 */
 #define DATE_LAST  16756761599ll
@@ -266,6 +276,10 @@ const struct option_entry run_entries[] = {
         "what the machine's real-time clock says at its start, in UTC: a date like 2026-11-30 "
         "or 2026-11-30T12:34:56, or the host's time (default; with --from by default the "
         "recorded machine's goes on). A system reads it when it boots, or is told to"),
+    CALL_OPTION(
+        0, "on-reboot", "end|boot", take_reboot,
+        "what a reboot of the guest is: the machine's end (default), or its next boot, in the "
+        "same recording, with the same kernel and the disks as they are then"),
     NUMBER("digest-every", "S", digest_s, 0, 86400, "0 to 86400 s",
            "also record a digest of all memory every S seconds (default 30; 0: only at the end)"),
     NUMBER(
@@ -289,6 +303,7 @@ static int check_from(const struct run_options *o, struct err *e)
                          : o->write_through ? "--write-through"
                          : o->wants_seed    ? "--cloud-init or --ssh-key"
                          : o->domain_name   ? "--domain"
+                         : o->reboots       ? "--on-reboot boot"
                                             : NULL;
 
     if (!option)
@@ -336,6 +351,9 @@ static int check_crew(struct run_options *o, struct err *e)
     if (o->checkpoint_s)
         return err_set(e, STATUS_USAGE,
                        "run: --smp crew cannot have --checkpoint-every yet; give --smp uni");
+    if (o->reboots)
+        return err_set(e, STATUS_USAGE,
+                       "run: --smp crew cannot have --on-reboot boot yet; give --smp uni");
     if (o->clock && o->clock != &clock_landmark)
         return err_set(e, STATUS_USAGE, "run: --smp crew goes with --clock landmark");
     o->clock = &clock_landmark;
@@ -364,10 +382,11 @@ static int add_root(struct run_options *o, struct err *e)
 {
     struct disk_wish *wish;
 
-    if (o->initrd || o->wants_seed || o->domain_name)
+    if (o->initrd || o->wants_seed || o->domain_name || o->reboots)
         return err_set(e, STATUS_USAGE, "run: %s makes no sense with --root",
                        o->initrd        ? "--initrd"
                        : o->domain_name ? "--domain"
+                       : o->reboots     ? "--on-reboot boot"
                                         : "--cloud-init or --ssh-key");
     if (name_disk(o, "", &wish, e) < 0)
         return -1;

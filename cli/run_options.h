@@ -39,6 +39,7 @@ struct run_options {
     bool loose;               /* ... and nothing orders what they do to memory */
     struct command_unit unit; /* --root: its disk becomes the last one */
     uint64_t grace_ms, digest_s, checkpoint_s;
+    bool reboots;    /* --on-reboot boot */
     bool rtc_now;    /* --rtc now; */
     uint64_t rtc_ns; /* or what the RTC is to say, ns since 1970 UTC; neither: as it is without */
     uint64_t slow;   /* how many times slower the machine's clock runs than the host's */

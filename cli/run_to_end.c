@@ -46,6 +46,8 @@ static void summarize(const struct run_options *o, const struct machine *m, enum
                 j, json_pack("{s:I, s:f, s:f}", "snapshots", (json_int_t)stats->snapshots,
                              "snapshot_ms", (double)m->stats.snapshot_ns / 1e6, "snapshot_max_ms",
                              (double)m->stats.snapshot_max_ns / 1e6));
+        if (o->reboots)
+            json_object_set_new(j, "boots", json_integer((json_int_t)m->stats.boots + 1));
         if (o->record)
             json_object_set_new(j, "end_compared", json_boolean(!m->ended_between));
         if (o->domain_name)
@@ -62,6 +64,9 @@ static void summarize(const struct run_options *o, const struct machine *m, enum
             reason == END_POWEROFF || reason == END_RESET ? end_reason_text(reason) : "ended",
             seconds, (unsigned long long)m->stats.exits, (unsigned long long)m->stats.interrupts,
             (unsigned long long)m->stats.forced);
+    if (m->stats.boots)
+        fprintf(stderr, "dittovm: it has booted %llu times\n",
+                (unsigned long long)m->stats.boots + 1);
     if (stats->snapshots)
         fprintf(stderr,
                 "dittovm: %llu snapshots, for which the machine stood still %.0f ms at most\n",

@@ -202,12 +202,13 @@ static int add_pci_devices(struct pc *pc, struct err *e)
     return add_nics(pc, e);
 }
 
-int pc_init(struct pc *pc, const struct pc_config *config, struct err *e)
+static int make(struct pc *pc, const struct pc_config *config, uint64_t now, struct err *e)
 {
     memset(pc, 0, sizeof *pc);
     pc->config = *config;
     pc->time = (struct pc_time){
         .ops = {.now = time_now, .wall = time_wall},
+        .now_ns = now,
         .epoch_ns = config->epoch_ns,
     };
     assert(config->cpus >= 1 && config->cpus <= APIC_CPUS_MAX);
@@ -215,6 +216,25 @@ int pc_init(struct pc *pc, const struct pc_config *config, struct err *e)
         add_command_device(pc, e) < 0)
         return -1;
     add_interrupt_controllers(pc);
+    return 0;
+}
+
+int pc_init(struct pc *pc, const struct pc_config *config, struct err *e)
+{
+    return make(pc, config, 0, e);
+}
+
+int pc_reset(struct pc *pc, uint64_t now, struct err *e)
+{
+    struct pc_config config = pc->config;
+    const int64_t rtc_offset = pc->rtc.offset;
+
+    config.epoch_ns = pc->time.epoch_ns;
+    pc_close(pc);
+    if (make(pc, &config, now, e) < 0)
+        return -1;
+    pc->rtc.offset = rtc_offset;
+    rtc_wall_changed(&pc->rtc);
     return 0;
 }
 

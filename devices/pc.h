@@ -96,6 +96,9 @@ struct pc {
 
 /* As firmware leaves them, at device time 0. pc must not move afterwards. */
 int pc_init(struct pc *pc, const struct pc_config *config, struct err *e);
+/* The machine is reset at this device time: they are as firmware leaves them, but for the time of
+ * day and what the guest had set the RTC to. */
+int pc_reset(struct pc *pc, uint64_t now, struct err *e);
 /* Of one that pc_init() has tried to make, or of zeroes: free what it holds. No disk has a job any
  * more. */
 void pc_close(struct pc *pc);

@@ -376,6 +376,28 @@ bool recorder_mark(struct recorder *r, const char *text, bool by_guest, uint64_t
     return true;
 }
 
+void recorder_boot(struct recorder *r, const struct initial_vcpu *cpus, unsigned count,
+                   uint64_t now_ns)
+{
+    struct bytes states = {0};
+
+    if (!r)
+        return;
+    for (unsigned i = 0; i < count; i++) {
+        vcpu_state_encode(&states, &cpus[i].state);
+        vcpu_pending_encode(&states, &cpus[i].pending);
+        x87_last_encode(&states, &cpus[i].state.fpu);
+        r->window[i] = false;
+    }
+    struct event event = {
+        .kind = EVENT_BOOT,
+        .boot = {.time_ns = now_ns, .state = states.data, .state_len = states.len},
+    };
+    put_event(r, &event);
+    bytes_free(&states);
+    r->vcpu = 0;
+}
+
 void recorder_access(struct recorder *r, const struct access *access)
 {
     if (!r)

@@ -101,6 +101,10 @@ void recorder_disk_done(struct recorder *r, unsigned disk, unsigned count);
  * guest, or from outside. False: the recording has as many marks as it may have, or there is none.
  */
 bool recorder_mark(struct recorder *r, const char *text, bool by_guest, uint64_t now_ns);
+/* The machine boots again, at this device time: these are the states of its CPUs, of which the
+ * first one runs from here on. What memory has otherwise was written before. */
+void recorder_boot(struct recorder *r, const struct initial_vcpu *cpus, unsigned count,
+                   uint64_t now_ns);
 /* vCPUs that run at the same time: this one has got the right to access an object. Each one's
  * points never fall. Like all calls, under a lock of the caller's where several threads record. */
 void recorder_access(struct recorder *r, const struct access *access);

@@ -171,7 +171,7 @@ static int find_boot(const struct mark_list *l, const struct recording *r, const
     if (parse_number(number, BOOTS_MAX, &n) < 0 || !n || n > l->boot_count)
         return err_set(e, STATUS_ERROR, "%.300s has %zu boot%s; there is no boot:%.20s",
                        recording_path(r), l->boot_count, l->boot_count == 1 ? "" : "s", number);
-    *ordinal = l->boots[n - 1].ordinal;
+    *ordinal = l->boots[n - 1].ordinal + (n > 1); /* there it begins: before, it is still to */
     return 0;
 }
 

@@ -35,7 +35,7 @@ void mark_list_free(struct mark_list *list);
 
 /*
  * Places as users say them: "mark:TEXT", the first mark with this text, "mark:TEXT#N", the N-th of
- * them; "boot:N", where the N-th boot begins, of which the first is at sync point 0.
+ * them; "boot:N", the first sync point of the N-th boot; of the first boot it is 0.
  */
 #define PLACE_NAME_MAX (sizeof "mark:#65536" - 1 + MARK_MAX)
 bool mark_place_is(const char *name);

@@ -373,6 +373,11 @@ static int follow_event(struct player_follower *f, const struct event *event, st
         s->completing = event->disk_done.disk;
         s->completes = event->disk_done.count;
         return 0;
+    case EVENT_BOOT: /* it was reset, by an access or a triple fault */
+        s->end = 0;
+        s->kexec_at = 0;
+        tell(s, event->boot.time_ns);
+        return pc_reset(&s->pc, event->boot.time_ns, e);
     case EVENT_INJECT:
         if (!irqchip_pending(chip) || irqchip_acknowledge(chip) != event->vector)
             return differ(s, "there is no interrupt with vector %#x", event->vector);

@@ -24,6 +24,12 @@ counting() {
     echo --memory 32M --append "ticks=$1" --kernel "$BUILD/guests/count-user.elf"
 }
 
+# boot_of REC N: the sync point at which info says that its N-th boot begins.
+boot_of() {
+    ditto 0 info "$1"
+    awk -v boot="$2" '$1 == "boots" { at = 1 } at && $1 == boot { print $2; exit }' <<<"$output"
+}
+
 # in_gdb REC COMMAND...: what gdb says of them.
 in_gdb() {
     local rec=$1 address
@@ -157,4 +163,70 @@ in_gdb() {
     ditto 0 verify live.ditto
     ditto 0 run --quiet --from r.ditto@mark:between --rtc now
     [ "$(tr -d '\r' <<<"$output" | tail -n 1)" = "rtc $(date -u +%Y%m%d)" ]
+}
+
+@test "a guest that reboots by each of a PC's means is one recording, with each boot in it" {
+    ditto 0 run --json --on-reboot boot -o b.ditto --memory 32M --kernel "$BUILD/guests/reboots.elf"
+    grep -q '"boots": 5' <<<"$stderr"
+    [ "$(tr -d '\r' <<<"$output" | grep -c '^left behind 1$')" = 5 ]
+    ditto 0 verify b.ditto
+    ditto 0 verify --clock step b.ditto
+    ditto 0 info --json b.ditto
+    [ "$(grep -c '"boot": [1-5]' <<<"$output")" = 5 ]
+    ditto 0 dump b.ditto
+    [ "$(grep -c ' event  the machine boots again$' <<<"$output")" = 4 ]
+    ditto 0 verify b.ditto@boot:4
+    # It goes on from behind a reboot, and is reset there.
+    ditto 0 run --quiet --from b.ditto@boot:4 -o live.ditto
+    ditto 0 verify live.ditto
+    local third
+    third=$(boot_of b.ditto 3)
+    [[ $(ditto 0 core -f -o core b.ditto@boot:3 && echo "$output") == *"at sync point $((third + 1)):"* ]]
+    ditto 1 run --from "b.ditto@$third"
+    one_error 'there is nothing to go on with'
+    ditto 0 run --quiet -o end.ditto --memory 32M --kernel "$BUILD/guests/reboots.elf"
+    [[ $output != *'boot 2'* ]]
+    ditto 2 run --on-reboot twice --kernel "$BUILD/guests/reboots.elf"
+    one_error "\-\-on-reboot takes end or boot, not 'twice'"
+    ditto 2 run --on-reboot boot --smp crew --cpus 2 --kernel "$BUILD/guests/reboots.elf"
+    one_error 'crew cannot have --on-reboot boot'
+    ditto 2 run --on-reboot boot --from b.ditto
+    one_error 'makes no sense with --from'
+    command -v gdb >/dev/null || skip 'gdb is not installed'
+    in_gdb b.ditto 'monitor seek boot:3' 'break *0x200000' continue 'monitor when' reverse-continue 'monitor when' \
+        "monitor seek $third" stepi 'monitor when' reverse-stepi >said
+    cat said
+    grep -q "^sync point $((third + 1)), " said
+    grep -q "^sync point $third and some instructions, rip 0x200000 " said
+    grep -q "^sync point $third + 1, " said
+}
+
+@test "Linux reboots, and its disk is as it has left it" {
+    seconds=240 ditto 0 run --quiet --on-reboot boot -o l.ditto --append 'ditto.script=reboots ditto.n=2' "$IMAGE"
+    tr -d '\r' <<<"$output" >said
+    grep -q '^boot 1 of 2, ' said
+    grep -q '^boot 2 of 2, ' said
+    seconds=240 ditto 0 verify l.ditto
+    [ "$(boot_of l.ditto 2)" -gt 10000 ]
+}
+
+@test "Linux goes on live behind a reboot, and reboots with two CPUs" {
+    [ -n "${LONG:-}" ] || skip 'make check-all'
+    seconds=240 ditto 0 run --quiet --on-reboot boot -o l.ditto --append 'ditto.script=reboots ditto.n=2' "$IMAGE"
+    seconds=240 ditto 0 run --quiet --from l.ditto@boot:2 -o live.ditto
+    tr -d '\r' <<<"$output" | grep -q '^boot 2 of 2, '
+    seconds=240 ditto 0 verify live.ditto
+    seconds=300 ditto 0 run --quiet --on-reboot boot --cpus 2 -o two.ditto --append 'ditto.script=reboots ditto.n=2' \
+        "$IMAGE"
+    seconds=300 ditto 0 verify two.ditto
+}
+
+@test "a program in Linux makes a mark" {
+    [ -n "${LONG:-}" ] || skip 'make check-all'
+    seconds=300 ditto 0 run --quiet -o m.ditto --append 'ditto.script=reboots ditto.n=1' \
+        "$BUILD/guest/modules.img"
+    ditto 0 info m.ditto
+    grep -q '^    inside .* boot 1$' <<<"$output"
+    seconds=300 ditto 0 run --quiet --from 'm.ditto@mark:boot 1' --rtc 2044-02-29
+    tr -d '\r' <<<"$output" | grep -q '^boot 1 of 1, the RTC says Mon Feb 29 .* 2044, '
 }

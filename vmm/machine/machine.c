@@ -14,6 +14,7 @@
 #include "devices/acpi.h"
 #include "recording/streams.h"
 #include "recording/symbol.h"
+#include "vmm/machine/boot_image.h"
 #include "vmm/machine/code_watch.h"
 #include "vmm/machine/crew/crew.h"
 #include "vmm/machine/schedule.h"
@@ -290,7 +291,7 @@ static void begin(struct machine *m, const struct machine_config *config, struct
     for (unsigned i = 0; i < MAX_VCPUS; i++)
         m->cpus[i].vcpu.fd = -1;
     m->cpu = m->cpus;
-    schedule_init(m);
+    schedule_init(m, 0);
 }
 
 /* vCPUs, clocks and devices, once there is a VM. */
@@ -313,7 +314,12 @@ int machine_create(struct machine *m, const struct machine_config *config, struc
     *boot = (struct machine_boot){0};
     if (vm_create(&m->vm, config->memory, e) < 0)
         return -1;
-    if (equip(m, e) < 0 || load_kernel(m, boot, e) < 0) {
+    int rc = equip(m, e) < 0 ? -1 : load_kernel(m, boot, e);
+    if (rc == 0 && config->reboots) {
+        m->boot_image = boot_image_take(&m->vm, &m->kernel_code, e);
+        rc = m->boot_image ? 0 : -1;
+    }
+    if (rc < 0) {
         free(boot->vmlinux);
         bytes_free(&boot->symbols);
         *boot = (struct machine_boot){0};
@@ -416,6 +422,7 @@ void machine_destroy(struct machine *m)
     }
     hypercalls_close(&m->hypercalls);
     code_watch_destroy(m->code_watch);
+    boot_image_free(m->boot_image);
     crew_destroy(m->crew);
     views_destroy(&m->views);
     nics_close(&m->nics);

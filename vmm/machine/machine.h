@@ -54,11 +54,13 @@ struct machine_config {
     uint64_t
         digest_ns; /* how often all memory is digested into the recording; 0: at the end only */
     uint64_t snapshot_ns; /* how often a snapshot is put into the recording; 0: never */
+    bool reboots;         /* a reboot is its next boot, and not its end */
 };
 
 struct machine_stats {
     uint64_t exits, kicks, interrupts, forced, forced_tries;
     uint64_t entries;                      /* forced points where the guest enters its kernel */
+    uint64_t boots;                        /* beside the first one */
     uint64_t snapshot_ns, snapshot_max_ns; /* that the machine stood still for them */
 };
 
@@ -97,6 +99,7 @@ struct schedule {
 
 struct crew;
 struct code_watch;
+struct boot_image;
 
 /* How often a doubt was said, by its format. */
 #define DOUBT_KINDS 16u
@@ -122,6 +125,7 @@ struct machine {
     struct recorded_dma dma;
     struct gp_hook hook;
     struct kernel_code kernel_code;
+    struct boot_image *boot_image; /* of one that boots again; NULL: it ends */
     struct kexec_jump kexec;       /* to a kernel that is being started; .at 0: none is */
     bool kexec_began;              /* at some time: its first kernel is not what runs */
     struct code_watch *code_watch; /* of one that is recorded */

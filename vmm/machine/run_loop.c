@@ -20,6 +20,7 @@
 #include "vmm/machine/kernel_hooks.h"
 #include "vmm/machine/machine.h"
 #include "vmm/machine/pc_access.h"
+#include "vmm/machine/reboot.h"
 #include "vmm/machine/schedule.h"
 #include "vmm/points/written.h"
 
@@ -544,8 +545,8 @@ static int run_in_turns(struct machine *m, enum end_reason *reason, struct err *
     m->digest_at_ns = host_elapsed(m) + m->config.digest_ns;
     m->snapshot_at_ns = host_elapsed(m) + m->config.snapshot_ns;
     m->at_sync = true; /* sync point 0: before the first instruction */
-    while (!m->ended && rc == 0)
-        rc = run_once(m, e);
+    while (rc == 0 && (!m->ended || machine_boots_again(m)))
+        rc = m->ended ? machine_boot_again(m, host_elapsed(m), device_now(m), e) : run_once(m, e);
     control_ignore(m->control);
     disks_ignore(&m->disks);
     nics_ignore(&m->nics); /* nobody is there to be kicked any more */

@@ -52,10 +52,12 @@ static void interrupt_turn(struct machine *m, struct machine_cpu *last, struct m
     }
 }
 
-void schedule_init(struct machine *m)
+void schedule_init(struct machine *m, uint64_t now)
 {
-    m->schedule.random = m->config.chaos;
-    begin_turn(m, 0);
+    const uint64_t random = m->schedule.random;
+
+    m->schedule = (struct schedule){.turn_ns = now, .random = random ? random : m->config.chaos};
+    begin_turn(m, now);
 }
 
 /* ---- what a CPU has to take ---- */

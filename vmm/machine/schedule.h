@@ -13,7 +13,8 @@
  * sender may wait for the answer. An interrupt that wakes one shortens the turn of the one that
  * runs.
  */
-void schedule_init(struct machine *m);
+/* A machine begins, or begins anew: it is the first CPU's turn. */
+void schedule_init(struct machine *m, uint64_t now);
 
 /* Whether it could go on from here. */
 bool cpu_can_run(const struct machine *m, const struct machine_cpu *cpu);
