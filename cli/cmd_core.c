@@ -231,7 +231,8 @@ const struct command command_core = {
     .usage = "core [OPTIONS] -o FILE REC[@PLACE]",
     .about =
         "Writes memory and registers of the recorded machine as an ELF core, as kdump does: at a\n"
-        "snapshot (see 'dittovm info') or behind the sync point of this number (see 'dittovm "
+        "snapshot or a mark, mark:TEXT (see 'dittovm info'), or behind the sync point of this "
+        "number (see 'dittovm "
         "dump');\n"
         "without PLACE at the end. crash, drgn and gdb read it, with the debug symbols of the "
         "guest's\n"

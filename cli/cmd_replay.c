@@ -193,7 +193,9 @@ const struct command command_replay = {
         "recording;\n"
         "exit status 3 and a report mean that the replay diverged. With @SNAPSHOT it begins where "
         "that\n"
-        "is (see 'dittovm snapshot').",
+        "is (see 'dittovm snapshot'), with @mark:TEXT at that mark, with @boot:N at that boot "
+        "(see\n"
+        "'dittovm info').",
     .options = replay_entries,
     .run = run_replay,
 };

@@ -209,8 +209,10 @@ const struct option_entry run_entries[] = {
     CALL_OPTION('m', "memory", "SIZE", take_memory, "guest memory, e.g. 256M or 1G (default 256M)"),
     CALL_OPTION(
         0, "from", "REC[@PLACE]", take_from,
-        "go on from a snapshot of a recording (see 'dittovm info') or from the sync point of this "
-        "number (see 'dittovm dump'); without PLACE from the last sync point"),
+        "go on from a snapshot of a recording, a mark (mark:TEXT) or a boot (boot:N; see 'dittovm "
+        "info'), or from the sync point of this number (see 'dittovm dump'); without PLACE from "
+        "the "
+        "last sync point"),
     FLAG(
         0, "check-disk", check_disk,
         "with --from: replay from the recording's beginning even where there is a snapshot, and so "

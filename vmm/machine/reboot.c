@@ -92,7 +92,7 @@ static int begin_cpus(struct machine *m, struct err *e)
 bool machine_boots_again(const struct machine *m)
 {
     return m->boot_image && m->at_sync && (m->ended == END_RESET || m->ended == END_TRIPLE_FAULT) &&
-           !atomic_load(&m->stop_wanted) && m->stats.boots < BOOTS_MAX;
+           !atomic_load(&m->stop_wanted) && m->stats.boots + 1 < BOOTS_MAX; /* with the first */
 }
 
 /* What was known of the kernel that ran is known of the one that is loaded again. */
