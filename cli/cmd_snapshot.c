@@ -80,6 +80,24 @@ static unsigned recorded_cpus(const struct recording *r)
     return cpus;
 }
 
+/* The place is a mark or a boot. */
+static int choose_marked(struct snapshot_options *o, const struct recording *r, struct err *e)
+{
+    if (!mark_place_is(o->place.name))
+        return err_set(e, STATUS_USAGE, "snapshot: give a recording, without @%s", o->place.name);
+    if (o->at)
+        return err_set(e, STATUS_USAGE, "snapshot: give either @%s, or --at or --every",
+                       o->place.name);
+    if (mark_place_find(r, o->place.name, &o->at, e) < 0)
+        return -1;
+    return o->at
+               ? 0
+               : err_set(e, STATUS_ERROR,
+                         "%s is where the recording begins, before its first sync point: there is "
+                         "nothing to be kept",
+                         o->place.name);
+}
+
 /* Choose the place, and refuse what cannot be before a long replay. */
 static int choose(struct snapshot_options *o, const struct recording *r, struct err *e)
 {
@@ -87,9 +105,7 @@ static int choose(struct snapshot_options *o, const struct recording *r, struct 
     uint64_t last;
     int rc = 0;
 
-    if (o->place.name[0] && (o->at || !mark_place_is(o->place.name)))
-        return err_set(e, STATUS_USAGE, "snapshot: give a recording, without @%s", o->place.name);
-    if (o->place.name[0] && mark_place_find(r, o->place.name, &o->at, e) < 0)
+    if (o->place.name[0] && choose_marked(o, r, e) < 0)
         return -1;
     if (o->disk_count && recorded_cpus(r) > 1)
         return err_set(e, STATUS_ERROR,

@@ -185,6 +185,10 @@ int domain_write(const json_t *meta, const char *name, const char *type, FILE *o
         return err_set(e, STATUS_ERROR,
                        "XML cannot have this machine: some name has control characters, or the "
                        "domain's is not UTF-8; give --name");
+    if (meta_command(meta))
+        return err_set(e, STATUS_ERROR,
+                       "a machine that runs one command (run --root) is made of a directory, which "
+                       "no domain is");
     struct _xmlDoc *doc = xml_new("domain", e);
     if (!doc)
         return -1;

@@ -123,6 +123,10 @@ in_gdb() {
     [[ $output == *"as it was at sync point $at:"* ]]
     ditto 0 snapshot --name last m.ditto@mark:last
     [[ $output == *"snapshot last at sync point $at:"* ]]
+    ditto 1 snapshot m.ditto@boot:1
+    one_error 'boot:1 is where the recording begins'
+    ditto 2 snapshot --every 5 m.ditto@mark:last
+    one_error 'either @mark:last, or --at or --every'
     ditto 0 run --quiet --from m.ditto@mark:last
     [ "$(tr -d '\r' <<<"$output")" = marked ]
     ditto 0 run --quiet --from 'm.ditto@mark:again#2' -o live.ditto

@@ -4,10 +4,10 @@ load helper
 @test "help of dittovm and of every command" {
     ditto 0 --help
     [[ $output == usage:* ]]
-    for command in run replay verify snapshot disk info dump pcap symbols order doctor version; do
+    for command in run replay verify snapshot disk core domain ctl info dump pcap symbols order doctor version; do
         [[ $output == *"  $command"* ]]
     done
-    for command in run replay verify snapshot disk info dump pcap symbols order doctor version; do
+    for command in run replay verify snapshot disk core domain ctl info dump pcap symbols order doctor version; do
         ditto 0 $command --help
         [[ $output == "usage: dittovm $command"* ]]
         [ -z "$stderr" ]
@@ -33,7 +33,7 @@ load helper
     [[ $stderr == usage:* ]]
     ditto 2 nosuch
     one_error "no command 'nosuch'"
-    for command in run replay verify snapshot disk info dump pcap symbols order doctor version; do
+    for command in run replay verify snapshot disk core domain ctl info dump pcap symbols order doctor version; do
         ditto 2 $command --nosuch
         one_error $command
     done

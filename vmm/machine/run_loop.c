@@ -334,6 +334,7 @@ static int wait_for_interrupt(struct machine *m, struct err *e)
             rc = take_snapshot(m, now, e);
             if (rc < 0)
                 break;
+            now = host_elapsed(m);
         }
         uint64_t deadline = update_devices(m, now);
         take_arrivals(m);

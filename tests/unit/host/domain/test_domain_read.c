@@ -414,6 +414,10 @@ static void test_not_written(void **state)
     free(xml);
     assert_int_equal(write_meta(meta, "a\xff", &xml, &e), -1);
     free(xml);
+    assert_int_equal(
+        write_meta("{\"command\": {\"argv\": [\"true\"], \"root\": \"/\"}}", "n", &xml, &e), -1);
+    assert_non_null(strstr(e.text, "run --root"));
+    free(xml);
 }
 
 int main(void)
