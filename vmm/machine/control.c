@@ -129,6 +129,7 @@ static void obey(struct control *c, const char *line, size_t len)
     case CONTROL_STOP:
         answer(c, control_answer_ok(r.id, NULL));
         machine_stop(c->m);
+        c->notify(c->opaque); /* no signal has come that would bring the vCPU out */
         break;
     case CONTROL_STATS:
         answer(c, control_answer_ok(r.id, stats(c)));
