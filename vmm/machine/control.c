@@ -95,6 +95,8 @@ static const char *impossible(const struct control *c, const struct control_requ
         return "too much waits already";
     if (r->verb != CONTROL_SNAPSHOT)
         return NULL;
+    if (r->text[0] && !snapshot_name_valid(r->text))
+        return "a name has up to 63 letters, digits, '.', '_', '+' or '-'";
     return c->m->crew ? "CPUs that run at the same time (--smp crew) have no snapshots yet"
            : c->snapshots == SNAPSHOTS_MAX ? "the recording has as many snapshots as it may have"
                                            : NULL;
@@ -348,8 +350,6 @@ static unsigned first_snapshot(const struct control *c)
 /* With the lock. NULL: it can be taken. */
 static const char *refusal(const struct control *c, const char *name)
 {
-    if (*name && !snapshot_name_valid(name))
-        return "a name has up to 63 letters, digits, '.', '_', '+' or '-'";
     return *name && !recorder_snapshot_name_is_free(c->m->recorder, name)
                ? "there is such a snapshot already, or it is a number, which dittovm gives"
                : NULL;
