@@ -207,7 +207,7 @@ diverges() {
         ditto 0 verify $where --json "${golden##*/}"
         [ "$(json_field result <(echo "$output"))" = identical ]
         [[ $golden != *-snapshot.* ]] || ditto 0 verify --json "${golden##*/}@1"
-        [[ $golden != *-marks.* ]] || ditto 0 verify --json "${golden##*/}@mark:again#2"
+        [[ $golden != *-reboots.* ]] || ditto 0 verify --json "${golden##*/}@mark:booted#2"
         [[ $golden = *-rdtsc-* || $golden = *-snapshot.* ]] || [ "$(json_field landings <(echo "$output"))" -ge 1 ]
         [[ $golden != *-crew-* ]] || ditto 0 verify --parallel "${golden##*/}"
         of[$((version))]=1
