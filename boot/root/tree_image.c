@@ -301,6 +301,18 @@ static errcode_t put_node(struct maker *m, uint32_t self)
                                            sizeof inode);
 }
 
+/* All regular files, or all others. Those that have contents in the image come first, so that it is
+ * not in many pieces, which take long to remove. */
+static errcode_t put_nodes(struct maker *m, bool files)
+{
+    errcode_t error = 0;
+
+    for (uint32_t i = 0; !error && i < m->tree->count; i++)
+        if (m->tree->node[i].same_as == i && S_ISREG(m->tree->node[i].st.st_mode) == files)
+            error = put_node(m, i);
+    return error;
+}
+
 /* ---- the file system ---- */
 
 /* Number the inodes. Returns how many blocks their contents take, with those that say where they
@@ -389,9 +401,10 @@ static errcode_t make(struct maker *m, const char *image)
     if (!error &&
         ext2fs_find_first_set_block_bitmap2(m->fs->block_map, first, first + contents, &taken) == 0)
         error = EXT2_ET_BLOCK_ALLOC_FAIL; /* libext2fs has put something of its own there */
-    for (uint32_t i = 0; !error && i < m->tree->count; i++)
-        if (m->tree->node[i].same_as == i)
-            error = put_node(m, i);
+    if (!error)
+        error = put_nodes(m, false);
+    if (!error)
+        error = put_nodes(m, true);
     if (error)
         return error;
     assert(m->next <= first + contents);
