@@ -171,7 +171,7 @@ static int make_root(struct run_sources *s, struct err *e)
 {
     const struct run_options *o = s->options;
 
-    return command_unit_make(&o->unit, o->kernel, o->net_count > 0, s->root, e);
+    return command_unit_make(&o->unit, o->kernel, o->net_count > 0, o->quiet, s->root, e);
 }
 
 int run_sources_hand_in(struct run_sources *s, struct err *e)

@@ -112,7 +112,8 @@ static void say_what_is_missing(const struct tree *tree, const char *directory, 
                    left_empty, left_empty == 1 ? " is" : "s are", directory);
 }
 
-static int make_disk(const char *directory, const char *made, struct tree *tree, struct err *e)
+static int make_disk(const char *directory, const char *made, bool quiet, struct tree *tree,
+                     struct err *e)
 {
     struct bytes table = {0};
     char path[ROOT_MADE_MAX + 16], absolute[PATH_MAX];
@@ -125,7 +126,7 @@ static int make_disk(const char *directory, const char *made, struct tree *tree,
     if (rc == 0)
         rc = write_file(made, DISK_TREE_TABLE, &table, e);
     bytes_free(&table);
-    if (rc == 0)
+    if (rc == 0 && !quiet)
         say_what_is_missing(tree, directory, left_empty);
     return rc;
 }
@@ -163,7 +164,7 @@ int root_make(const struct root_request *r, char made[ROOT_MADE_MAX], struct err
         }
     }
     if (rc == 0)
-        rc = make_disk(r->directory, made, &tree, e);
+        rc = make_disk(r->directory, made, r->quiet, &tree, e);
     if (rc == 0) {
         make_ram_disk(r, &modules, &ram_disk);
         rc = write_file(made, ROOT_RAM_DISK, &ram_disk, e);

@@ -63,7 +63,7 @@ bool command_unit_has_terminal(void)
     return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 }
 
-int command_unit_make(const struct command_unit *unit, const char *kernel, bool network,
+int command_unit_make(const struct command_unit *unit, const char *kernel, bool network, bool quiet,
                       char made[ROOT_MADE_MAX], struct err *e)
 {
     struct winsize size = {0};
@@ -73,6 +73,7 @@ int command_unit_make(const struct command_unit *unit, const char *kernel, bool 
         .modules = unit->modules,
         .command = unit->argv,
         .network = network,
+        .quiet = quiet,
         .terminal = command_unit_has_terminal(),
     };
 

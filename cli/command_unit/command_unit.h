@@ -13,8 +13,9 @@
  * A command as the unit of work: `dittovm run --root DIR -- COMMAND ARGUMENT...`. Its status is
  * dittovm's, so dittovm's own errors have others there, as those of env(1) and docker-run(1) do.
  */
-#define STATUS_NOT_RUN   125   /* dittovm failed, or its command line is wrong */
-#define STATUS_NOT_ENDED 124   /* the machine ended before the command did, as by a kernel's panic \
+#define STATUS_NOT_RUN 125 /* dittovm failed, or its command line is wrong */
+#define STATUS_NOT_ENDED                                                                           \
+    124                        /* the machine ended before the command did, as by a kernel's panic \
                                 */
 #define STATUS_SIGNAL_BASE 128 /* and a signal's number: it came to dittovm */
 
@@ -36,7 +37,7 @@ void command_unit_failed(const struct command_unit *unit, struct err *e);
 
 /* What is made for the machine, in `made`: on the user's own host, as reading so many directories
  * takes long through the emulated one's. */
-int command_unit_make(const struct command_unit *unit, const char *kernel, bool network,
+int command_unit_make(const struct command_unit *unit, const char *kernel, bool network, bool quiet,
                       char made[ROOT_MADE_MAX], struct err *e);
 /* The user's terminal is the command's. */
 bool command_unit_has_terminal(void);

@@ -68,6 +68,45 @@ static void test_ignored_input_stays(void **state)
     close(out);
 }
 
+/* More than fits at once, then the end; both are told. */
+static void test_much_input_and_its_end(void **state)
+{
+    static uint8_t sent[300000], got[300000];
+    struct err e;
+    int ends[2], out = open("/dev/null", O_WRONLY);
+    size_t done = 0, written = 0;
+    sem_t notified;
+
+    (void)state;
+    assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
+    sem_init(&notified, 0, 0);
+    for (size_t i = 0; i < sizeof sent; i++)
+        sent[i] = (uint8_t)(i * 31 >> 3);
+    struct console *c = console_open(ends[0], out, false, &e);
+    assert_non_null(c);
+    console_on_input(c, count, &notified);
+    while (done < sizeof got) {
+        const ssize_t n =
+            written < sizeof sent ? write(ends[1], sent + written, sizeof sent - written) : 0;
+        written += n > 0 ? (size_t)n : 0;
+        const size_t part =
+            console_peek(c, got + done, sizeof got - done < 5000 ? sizeof got - done : 5000);
+        assert_false(console_input_ended(c));
+        console_consume(c, part);
+        done += part;
+        if (!part)
+            assert_int_equal(sem_wait(&notified), 0);
+    }
+    assert_memory_equal(sent, got, sizeof got);
+    close(ends[1]);
+    while (!console_input_ended(c))
+        assert_int_equal(sem_wait(&notified), 0);
+    console_close(c);
+    sem_destroy(&notified);
+    close(ends[0]);
+    close(out);
+}
+
 /* What the user asks for is written to a terminal that takes nothing: the machine, which asks for
  * its input, does not wait for that. */
 static void test_help_that_nobody_reads(void **state)
@@ -191,6 +230,7 @@ static void test_output_that_nobody_reads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_much_input_and_its_end),
         cmocka_unit_test(test_help_that_nobody_reads),
         cmocka_unit_test(test_ignored_input_stays),
         cmocka_unit_test(test_output_that_nobody_reads), /* before a signal has come */
