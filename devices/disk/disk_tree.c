@@ -29,6 +29,7 @@ struct tree_disk {
         int fd;
     } open[OPEN_FILES];
     unsigned said;
+    uint64_t said_last; /* the index of the file that was named last, plus 1 */
 };
 
 static int open_file(struct tree_disk *t, uint64_t index)
@@ -43,9 +44,10 @@ static int open_file(struct tree_disk *t, uint64_t index)
 
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
         return fd;
-    if (t->said++ < SAID_MAX)
+    if (t->said_last != index + 1 && t->said++ < SAID_MAX)
         text_print(stderr, "dittovm: %s/%s, which the guest reads: %s\n", t->texts, path,
                    fd < 0 ? strerror(errno) : "no regular file any more");
+    t->said_last = index + 1;
     if (fd >= 0)
         close(fd);
     return -1;
