@@ -171,7 +171,14 @@ static int make_root(struct run_sources *s, struct err *e)
 {
     const struct run_options *o = s->options;
 
-    return command_unit_make(&o->unit, o->kernel, o->net_count > 0, o->quiet, s->root, e);
+    const struct root_request request = {
+        .kernel = o->kernel,
+        .network = o->net_count > 0,
+        .user_net = o->net_count > 0 && o->nets[0].kind == NET_USER,
+        .quiet = o->quiet,
+    };
+
+    return command_unit_make(&o->unit, request, s->root, e);
 }
 
 int run_sources_hand_in(struct run_sources *s, struct err *e)

@@ -44,7 +44,7 @@ static void describe(const struct root_request *r, struct bytes *out)
     put_number(out, r->terminal);
     put_number(out, r->rows);
     put_number(out, r->columns);
-    put_number(out, r->network);
+    put_number(out, r->user_net);
     put_text(out, cwd ? cwd : "/");
     put_text(out, r->terminal && term ? term : "dumb");
     for (char *const *word = r->command; *word; word++)

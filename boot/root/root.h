@@ -17,7 +17,8 @@ struct root_request {
     const char *kernel;   /* its path */
     const char *modules;  /* --modules; NULL: found */
     char *const *command; /* NULL-terminated, at least one word */
-    bool network;         /* the machine has a NIC */
+    bool network;         /* the machine has a NIC, and */
+    bool user_net;        /* ... the first is one of --net user */
     bool quiet;           /* nothing is said of what the guest does not get */
     bool terminal;        /* the command gets one; of this size, 0: not known */
     unsigned rows, columns;

@@ -63,20 +63,15 @@ bool command_unit_has_terminal(void)
     return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 }
 
-int command_unit_make(const struct command_unit *unit, const char *kernel, bool network, bool quiet,
+int command_unit_make(const struct command_unit *unit, struct root_request request,
                       char made[ROOT_MADE_MAX], struct err *e)
 {
     struct winsize size = {0};
-    struct root_request request = {
-        .directory = unit->root,
-        .kernel = kernel,
-        .modules = unit->modules,
-        .command = unit->argv,
-        .network = network,
-        .quiet = quiet,
-        .terminal = command_unit_has_terminal(),
-    };
 
+    request.directory = unit->root;
+    request.modules = unit->modules;
+    request.command = unit->argv;
+    request.terminal = command_unit_has_terminal();
     if (request.terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
         request.rows = size.ws_row;
         request.columns = size.ws_col;

@@ -36,8 +36,9 @@ int command_unit_check(struct command_unit *unit, const char **kernel, struct er
 void command_unit_failed(const struct command_unit *unit, struct err *e);
 
 /* What is made for the machine, in `made`: on the user's own host, as reading so many directories
- * takes long through the emulated one's. */
-int command_unit_make(const struct command_unit *unit, const char *kernel, bool network, bool quiet,
+ * takes long through the emulated one's. Of `request`, kernel, networks and quiet are the caller's.
+ */
+int command_unit_make(const struct command_unit *unit, struct root_request request,
                       char made[ROOT_MADE_MAX], struct err *e);
 /* The user's terminal is the command's. */
 bool command_unit_has_terminal(void);

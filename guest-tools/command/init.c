@@ -3,10 +3,12 @@
  * it the root, runs the command there, and carries its streams and its status to the outside
  * (base/command_protocol.h). The machine ends with the command.
  */
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
+#include <net/route.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -35,7 +37,7 @@
 #define NO_BELL_MS 100
 
 struct request {
-    bool terminal, network;
+    bool terminal, user_net;
     struct winsize size;
     char *cwd, *term;
     char **argv;
@@ -333,18 +335,54 @@ static void enter_root(void)
     mkdir("/tmp", 01777); /* it is written like the rest, and gone afterwards like it */
 }
 
-static void bring_up(const char *name)
+static struct sockaddr address(const char *text)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET};
+    struct sockaddr out;
+
+    inet_pton(AF_INET, text, &in.sin_addr);
+    memcpy(&out, &in, sizeof out);
+    return out;
+}
+
+/* own: its address, or NULL: it keeps what the kernel gives it. */
+static void bring_up(int fd, const char *name, const char *own)
 {
     struct ifreq r = {0};
-    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
     snprintf(r.ifr_name, sizeof r.ifr_name, "%s", name);
-    if (fd >= 0 && ioctl(fd, SIOCGIFFLAGS, &r) == 0) {
+    if (own) {
+        r.ifr_addr = address(own);
+        ioctl(fd, SIOCSIFADDR, &r);
+        r.ifr_addr = address("255.255.255.0");
+        ioctl(fd, SIOCSIFNETMASK, &r);
+    }
+    if (ioctl(fd, SIOCGIFFLAGS, &r) == 0) {
         r.ifr_flags |= IFF_UP;
         ioctl(fd, SIOCSIFFLAGS, &r);
     }
-    if (fd >= 0)
-        close(fd);
+}
+
+/* Where the first NIC is one of --net user, what DHCP would say there. */
+static void set_up_network(bool is_user)
+{
+    struct rtentry route = {.rt_flags = RTF_UP | RTF_GATEWAY};
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return;
+    bring_up(fd, "lo", NULL);
+    if (is_user) {
+        bring_up(fd, "eth0", "10.0.2.15");
+        route.rt_dst = route.rt_genmask = address("0.0.0.0");
+        route.rt_gateway = address("10.0.2.2");
+        ioctl(fd, SIOCADDRT, &route);
+        unlink("/etc/resolv.conf");
+        const int names = open("/etc/resolv.conf", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        if (names >= 0 && write(names, "nameserver 10.0.2.3\n", 20) == 20)
+            close(names);
+    }
+    close(fd);
 }
 
 /* ---- the command ---- */
@@ -362,7 +400,7 @@ static void read_request(struct request *r)
     r->terminal = atoi(word[0]);
     r->size = (struct winsize){.ws_row = (unsigned short)atoi(word[1]),
                                .ws_col = (unsigned short)atoi(word[2])};
-    r->network = atoi(word[3]);
+    r->user_net = atoi(word[3]);
     r->cwd = word[4];
     r->term = word[5];
     r->argv = calloc(len + 1, sizeof *r->argv);
@@ -589,7 +627,7 @@ int main(void)
     enter_root();
     open_box();
     sethostname("ditto", 5);
-    bring_up("lo");
+    set_up_network(request.user_net);
 
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&child);
