@@ -23,10 +23,10 @@ static int read_all(int fd, uint8_t *data, size_t len)
     return 0;
 }
 
-int file_read(const char *path, uint64_t max, uint8_t **data, size_t *len, struct err *e)
+int file_read_open(int fd, const char *path, uint64_t max, uint8_t **data, size_t *len,
+                   struct err *e)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
 
     if (fd < 0 || fstat(fd, &st) < 0) {
         err_set(e, STATUS_ERROR, "cannot open %s: %s", path, strerror(errno));
@@ -48,6 +48,13 @@ int file_read(const char *path, uint64_t max, uint8_t **data, size_t *len, struc
     if (fd >= 0)
         close(fd);
     return -1;
+}
+
+/* A FIFO, which is none, does not make us wait for who writes to it. */
+int file_read(const char *path, uint64_t max, uint8_t **data, size_t *len, struct err *e)
+{
+    return file_read_open(open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), path, max, data,
+                          len, e);
 }
 
 int parse_number(const char *text, uint64_t max, uint64_t *value)

@@ -1,19 +1,14 @@
 #include "boot/root/kernel_modules.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/file.h"
 #include "boot/boot_bzimage.h"
 #include "boot/boot_elf.h"
+#include "boot/root/module_directory.h"
 #include "boot/root/module_file.h"
-#include "boot/root/tree.h"
 
 #define LIST_MAX  (64u << 20)
 #define DEPTH_MAX 16u /* of modules that need others */
@@ -64,69 +59,16 @@ int kernel_release(const uint8_t *kernel, size_t len, char release[KERNEL_RELEAS
     return 0;
 }
 
-/* ---- the directory ---- */
-
-/* -1: it is none of a kernel's. */
-static int open_list(int directory)
-{
-    if (directory >= 0 && (faccessat(directory, "modules.dep", R_OK, 0) == 0 ||
-                           faccessat(directory, "modules.order", R_OK, 0) == 0))
-        return directory;
-    if (directory >= 0)
-        close(directory);
-    return -1;
-}
-
-static int open_at(const char *format, ...)
-{
-    char path[PATH_MAX + KERNEL_RELEASE_MAX];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(path, sizeof path, format, args);
-    va_end(args);
-    return open_list(open(path, O_PATH | O_DIRECTORY | O_CLOEXEC));
-}
-
-static int open_named(const struct kernel_modules_place *p)
-{
-    int fd = open_at("%s", p->named);
-
-    if (fd < 0)
-        fd = open_at("%s/%s", p->named, p->release);
-    return fd < 0 ? open_at("%s/lib/modules/%s", p->named, p->release) : fd;
-}
-
-static int open_found(const struct kernel_modules_place *p)
-{
-    const char *slash = strrchr(p->kernel, '/');
-    const int len = slash ? (int)(slash - p->kernel) : 1;
-    const char *beside = slash ? p->kernel : ".";
-    char path[KERNEL_RELEASE_MAX + 16];
-
-    if (!p->release[0])
-        return -1;
-    snprintf(path, sizeof path, "lib/modules/%s", p->release);
-    int fd = open_list(tree_open_inside(p->root, path, O_PATH | O_DIRECTORY));
-    if (fd < 0)
-        fd = open_at("%.*s/%s", len, beside, path);
-    if (fd < 0) /* a package that is unpacked somewhere */
-        fd = open_at("%.*s/../%s", len, beside, path);
-    return fd < 0 ? open_at("/%s", path) : fd;
-}
-
 /* ---- the lists ---- */
 
 /* A list as one text; "" where it is not there. The caller frees it. */
-static char *read_list(int directory, const char *name)
+static char *read_list(const struct module_directory *directory, const char *name)
 {
-    char path[64];
     uint8_t *data;
     size_t len;
     struct err ignored;
 
-    snprintf(path, sizeof path, "/proc/self/fd/%d/%s", directory, name);
-    if (file_read(path, LIST_MAX, &data, &len, &ignored) < 0)
+    if (module_directory_read(directory, name, LIST_MAX, &data, &len, &ignored) < 0)
         return strdup("");
     char *text = strndup((char *)data, len);
     free(data);
@@ -191,7 +133,7 @@ static const char *depends_of(const struct bytes *module)
 }
 
 struct loading {
-    int directory;
+    const struct module_directory *directory;
     char *builtin, *paths;
     struct kernel_modules *modules;
 };
@@ -205,15 +147,16 @@ static bool is_loaded(const struct kernel_modules *m, const char *name)
 }
 
 /* modules.order has names as they were before they were compressed. */
-static int read_module(int directory, const char *path, size_t len, struct bytes *out,
-                       struct err *e)
+static int read_module(const struct module_directory *directory, const char *path, size_t len,
+                       struct bytes *out, struct err *e)
 {
     static const char *const suffixes[] = {"", ".xz", ".zst", ".gz"};
     char whole[PATH_MAX];
 
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
-        snprintf(whole, sizeof whole, "%.*s%s", (int)len, path, suffixes[i]);
-        if (faccessat(directory, whole, R_OK, 0) == 0)
+        if (snprintf(whole, sizeof whole, "%.*s%s", (int)len, path, suffixes[i]) <
+                (int)sizeof whole &&
+            module_directory_has(directory, whole))
             return module_file_read(directory, whole, out, e);
     }
     return err_set(e, STATUS_ERROR, "cannot read the kernel module %.*s", (int)len, path);
@@ -296,30 +239,31 @@ static int load_all(const struct loading *l, const struct kernel_modules_place *
 int kernel_modules_load(const struct kernel_modules_place *place, bool network,
                         struct kernel_modules *modules, struct err *e)
 {
-    const int directory = place->named ? open_named(place) : open_found(place);
+    struct module_directory directory;
+    const bool has = module_directory_find(&directory, place);
 
     *modules = (struct kernel_modules){0};
-    if (directory < 0 && place->named)
+    if (!has && place->named)
         return err_set(e, STATUS_ERROR,
                        "%s has no modules of Linux %s (neither modules.dep nor modules.order)",
                        place->named, place->release);
-    if (directory < 0)
+    if (!has)
         return 0;
     struct loading l = {
-        .directory = directory,
-        .builtin = read_list(directory, "modules.builtin"),
-        .paths = read_list(directory, "modules.dep"),
+        .directory = &directory,
+        .builtin = read_list(&directory, "modules.builtin"),
+        .paths = read_list(&directory, "modules.dep"),
         .modules = modules,
     };
     if (l.paths && !l.paths[0]) { /* depmod has not been there */
         free(l.paths);
-        l.paths = read_list(directory, "modules.order");
+        l.paths = read_list(&directory, "modules.order");
     }
     const int rc = l.builtin && l.paths ? load_all(&l, place, network, e)
                                         : err_set(e, STATUS_ERROR, "out of memory");
     free(l.builtin);
     free(l.paths);
-    close(directory);
+    module_directory_close(&directory);
     if (rc < 0)
         kernel_modules_free(modules);
     return rc;

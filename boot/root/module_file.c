@@ -1,12 +1,9 @@
 #include "boot/root/module_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <lzma.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -78,39 +75,15 @@ static bool unpack_gzip(const struct bytes *in, struct bytes *out)
     return rc == Z_STREAM_END;
 }
 
-static int read_whole(int directory, const char *path, struct bytes *out, struct err *e)
-{
-    const int fd = openat(directory, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat st;
-
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > MODULE_MAX) {
-        err_set(e, STATUS_ERROR, "cannot read the kernel module %s: %s", path,
-                fd < 0 ? strerror(errno) : "it is no file, or too large");
-        if (fd >= 0)
-            close(fd);
-        return -1;
-    }
-    bytes_reserve(out, (size_t)st.st_size + 1);
-    ssize_t n;
-    while (out->len < (size_t)st.st_size &&
-           (n = read(fd, out->data + out->len, (size_t)st.st_size - out->len)) > 0)
-        out->len += (size_t)n;
-    close(fd);
-    return out->len == (size_t)st.st_size
-               ? 0
-               : err_set(e, STATUS_ERROR, "cannot read the kernel module %s", path);
-}
-
-int module_file_read(int directory, const char *path, struct bytes *out, struct err *e)
+int module_file_read(const struct module_directory *directory, const char *path, struct bytes *out,
+                     struct err *e)
 {
     struct bytes packed = {0};
     bool ok = true;
 
     *out = (struct bytes){0};
-    if (read_whole(directory, path, &packed, e) < 0) {
-        bytes_free(&packed);
+    if (module_directory_read(directory, path, MODULE_MAX, &packed.data, &packed.len, e) < 0)
         return -1;
-    }
     if (has_suffix(path, ".xz"))
         ok = unpack_xz(&packed, out);
     else if (has_suffix(path, ".zst"))
@@ -119,7 +92,7 @@ int module_file_read(int directory, const char *path, struct bytes *out, struct 
         ok = unpack_gzip(&packed, out);
     else
         bytes_put(out, packed.data, packed.len);
-    bytes_free(&packed);
+    free(packed.data);
     if (ok && out->len)
         return 0;
     bytes_free(out);

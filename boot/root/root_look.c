@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,35 +11,61 @@
 #include <unistd.h>
 
 #include "base/command_protocol.h"
+#include "base/open_beneath.h"
 #include "boot/root/root.h"
 #include "boot/root/tree.h"
 
 /* ---- the kernel ---- */
 
-/* The newest of a directory's; "" where there is none. */
-static void find_newest(const char *directory, char *newest, size_t size)
+/* Whether it is a regular file in this root; and then where that is, by a path without links. */
+static bool find_file(int root, const char *path, char *where, size_t size)
 {
-    DIR *dir = opendir(directory);
+    const int fd = open_inside(root, path, O_PATH);
+    char link[64];
+    struct stat st;
+    ssize_t len = -1;
 
-    newest[0] = '\0';
-    for (const struct dirent *d; dir && (d = readdir(dir));)
-        if (!strncmp(d->d_name, "vmlinuz-", 8) && (!newest[0] || strverscmp(d->d_name, newest) > 0))
-            snprintf(newest, size, "%s", d->d_name);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        len = readlink(link, where, size);
+    if (fd >= 0)
+        close(fd);
+    if (len <= 0 || (size_t)len >= size)
+        return false;
+    where[len] = '\0';
+    return true;
+}
+
+/* The newest of a root's. A root that somebody else has filled has links and FIFOs, too: a kernel
+ * is none of them, but a link to a file in that root. False: there is none. */
+static bool find_newest(const char *directory, char *kernel, size_t size)
+{
+    const int root = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const int boot = open_inside(root, "boot", O_RDONLY | O_DIRECTORY);
+    char newest[NAME_MAX + 1] = "", path[NAME_MAX + 16], where[PATH_MAX];
+    DIR *dir = boot < 0 ? NULL : fdopendir(boot);
+
+    for (const struct dirent *d; dir && (d = readdir(dir));) {
+        if (strncmp(d->d_name, "vmlinuz-", 8) != 0 ||
+            (newest[0] && strverscmp(d->d_name, newest) <= 0))
+            continue;
+        snprintf(path, sizeof path, "boot/%s", d->d_name);
+        if (find_file(root, path, where, sizeof where) &&
+            snprintf(kernel, size, "%s", where) < (int)size)
+            snprintf(newest, sizeof newest, "%s", d->d_name);
+    }
     if (dir)
         closedir(dir);
+    else if (boot >= 0)
+        close(boot);
+    if (root >= 0)
+        close(root);
+    return newest[0] != '\0';
 }
 
 int root_find_kernel(const char *directory, char *kernel, size_t size, struct err *e)
 {
-    char boot[PATH_MAX], newest[NAME_MAX + 1];
-
-    snprintf(boot, sizeof boot, "%s/boot", directory);
-    find_newest(boot, newest, sizeof newest);
-    if (!newest[0]) {
-        snprintf(boot, sizeof boot, "/boot");
-        find_newest(boot, newest, sizeof newest);
-    }
-    if (newest[0] && snprintf(kernel, size, "%s/%s", boot, newest) < (int)size)
+    if (find_newest(directory, kernel, size) || find_newest("/", kernel, size))
         return 0;
     return err_set(e, STATUS_ERROR,
                    "there is no /boot/vmlinuz-* in %s or on this machine; give --kernel",

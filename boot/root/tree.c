@@ -4,14 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+
+#include "base/open_beneath.h"
 
 #define NODES_MAX      (8u << 20)
 #define ATTRIBUTES_MAX 4096u /* bytes of all of one file: what fits into a block */
@@ -25,24 +25,17 @@ struct link_table {
     size_t size, used; /* size: a power of two, or 0 */
 };
 
-static int open_how(int directory, const char *path, int flags, uint64_t resolve)
-{
-    struct open_how how = {
-        .flags = (uint64_t)(unsigned)(flags | O_CLOEXEC),
-        .resolve = resolve | RESOLVE_NO_MAGICLINKS,
-    };
-
-    return (int)syscall(SYS_openat2, directory, path, &how, sizeof how);
-}
-
-int tree_open(int directory, const char *path, int flags)
-{
-    return open_how(directory, path, flags, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
-}
-
 int tree_open_inside(int directory, const char *path, int flags)
 {
-    return open_how(directory, path, flags, RESOLVE_IN_ROOT | RESOLVE_NO_XDEV);
+    const int fd = open_inside(directory, path, flags);
+    struct stat there, here;
+
+    if (fd < 0 ||
+        (fstat(fd, &there) == 0 && fstat(directory, &here) == 0 && there.st_dev == here.st_dev))
+        return fd;
+    close(fd);
+    errno = EXDEV;
+    return -1;
 }
 
 static void *must(void *memory)
@@ -199,7 +192,7 @@ static void note_unread(struct tree *tree, const char *path)
 static void walk_directory(struct tree *tree, struct link_table *links, uint32_t self)
 {
     char *path = tree_path(tree, self);
-    const int fd = tree_open(tree->fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    const int fd = open_beneath(tree->fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     uint32_t last = TREE_NONE;
 

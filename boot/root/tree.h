@@ -41,11 +41,8 @@ void tree_free(struct tree *tree);
 /* The path of a node, relative to the directory; "." of the root. The caller frees it. */
 char *tree_path(const struct tree *tree, uint32_t node);
 
-/* Open what is beneath a directory without leaving it and without following a link. -1 with errno.
- */
-int tree_open(int directory, const char *path, int flags);
-/* The same as it would be in a root of its own: links are followed there. It stays on the file
- * system. */
+/* open_inside() of what is on the directory's own file system, as nothing else is in the machine's
+ * root: else EXDEV. */
 int tree_open_inside(int directory, const char *path, int flags);
 
 #endif

@@ -2,15 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/open_beneath.h"
 #include "base/text.h"
 
 #define TABLE_MAX  (8ull << 30)
@@ -35,12 +34,8 @@ struct tree_disk {
 static int open_file(struct tree_disk *t, uint64_t index)
 {
     const char *path = t->texts + t->file[index].path;
-    struct open_how how = {
-        .flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
-        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
-    };
     struct stat st;
-    const int fd = (int)syscall(SYS_openat2, t->root, path, &how, sizeof how);
+    const int fd = open_beneath(t->root, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
 
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
         return fd;
