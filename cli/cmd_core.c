@@ -9,6 +9,7 @@
 #include "base/x86.h"
 #include "cli/playing.h"
 #include "replay/core_compressed.h"
+#include "replay/core_file.h"
 
 struct core_options {
     struct snapshot_place place;

@@ -1,7 +1,8 @@
 #ifndef REPLAY_CORE_COMPRESSED_H
 #define REPLAY_CORE_COMPRESSED_H
 
-#include "replay/core_file.h"
+#include "replay/core.h"
+#include "replay/core_output.h"
 
 /*
  * The same core in the format of kdump's makedumpfile (version 6 of its header), in blocks of 4096

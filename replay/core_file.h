@@ -1,8 +1,7 @@
 #ifndef REPLAY_CORE_FILE_H
 #define REPLAY_CORE_FILE_H
 
-#include "recording/cpu_state.h"
-#include "replay/core_kernel.h"
+#include "replay/core.h"
 #include "replay/core_output.h"
 
 /*
@@ -13,15 +12,9 @@
  * Notes: of each CPU its registers, and as QEMU has them (CR3, segments); VMCOREINFO. A program
  * header for each range of guest memory has its physical addresses and those in the kernel's direct
  * map. More of them, for the kernel's image and what else it has mapped, are of the same bytes.
+ *
+ * It is written to an empty file, in which pages that are zero take no room.
  */
-struct core {
-    const struct guest_memory *memory;
-    const struct vcpu_state *cpus;
-    unsigned cpu_count;
-    const struct core_kernel *kernel;
-};
-
-/* Write it to an empty file. Pages that are zero take no room. */
 int core_file_write(const struct core *core, struct core_output *out, struct err *e);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "boot/root/module_directory.h"
 
 /*
  * The modules by which a kernel finds its root disk, where they are not built in. They are looked
@@ -21,16 +22,8 @@ struct kernel_modules {
     unsigned count;
 };
 
-struct kernel_modules_place {
-    const char *release; /* of the kernel; "": it does not say */
-    const char *named;   /* --modules; NULL: not given */
-    int root;            /* the directory that becomes the root */
-    const char *kernel;  /* the path of the kernel */
-};
-
 /* The release of a kernel, a bzImage or an ELF file; "" where it does not say. -1: it is no kernel.
  */
-#define KERNEL_RELEASE_MAX 128u
 int kernel_release(const uint8_t *kernel, size_t len, char release[KERNEL_RELEASE_MAX],
                    struct err *e);
 

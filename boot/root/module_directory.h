@@ -6,7 +6,17 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "boot/root/kernel_modules.h"
+
+/* Of a kernel's release, with its NUL. */
+#define KERNEL_RELEASE_MAX 128u
+
+/* Where a kernel's modules are looked for. */
+struct kernel_modules_place {
+    const char *release; /* of the kernel; "": it does not say */
+    const char *named;   /* --modules; NULL: not given */
+    int root;            /* the directory that becomes the root */
+    const char *kernel;  /* the path of the kernel */
+};
 
 /*
  * A kernel's module directory, and the tree that it lies in. What is in it comes from that tree,

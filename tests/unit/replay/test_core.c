@@ -17,6 +17,7 @@
 #include "base/x86.h"
 #include "mmu/walk.h"
 #include "replay/core_compressed.h"
+#include "replay/core_file.h"
 #include "tests/unit/random.h"
 
 /* Some memory above 4 GiB, too. */
