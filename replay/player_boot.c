@@ -18,6 +18,8 @@ static int begin_cpus(struct player *p, struct cursor *in, struct err *e)
             return -1;
         clock_sync(&cpu->clock);
     }
+    if (cursor_left(in))
+        return player_bad(p, e, "a boot has more than its CPUs' state");
     return 0;
 }
 

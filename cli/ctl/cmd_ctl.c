@@ -31,6 +31,10 @@ static int take_text(struct ctl_options *o, const char *text, struct err *e)
     if (!*text || strlen(text) > MARK_MAX)
         return err_set(e, STATUS_USAGE, "ctl: a text or name has 1 to %u bytes, not %zu", MARK_MAX,
                        strlen(text));
+    json_t *valid = json_string(text);
+    if (!valid)
+        return err_set(e, STATUS_USAGE, "ctl: a text or name is UTF-8");
+    json_decref(valid);
     memcpy(o->request.text, text, strlen(text) + 1);
     return 0;
 }

@@ -22,6 +22,8 @@
 /* So long a line may take, and a client may say nothing. */
 #define LINE_NS 5000000000ull
 #define IDLE_NS 60000000000ull
+/* Where this process has no file descriptor left, nobody is let in for so long. */
+#define FULL_NS 1000000000ull
 
 struct client {
     int fd;            /* -1: free */
@@ -37,6 +39,7 @@ struct control_server {
     int machine, bell; /* machine: our end of the stream; bell: an eventfd that ends the thread */
     pthread_t thread;
     uint64_t last_id;
+    uint64_t shut_until_ns; /* nobody is let in before */
     struct client clients[CLIENTS];
     struct bytes out; /* for the machine */
     size_t answer_len;
@@ -124,8 +127,10 @@ static void let_in(struct control_server *s)
     const int fd = accept4(s->socket.fd, NULL, NULL, SOCK_CLOEXEC);
     struct client *c = s->clients;
 
-    if (fd < 0)
+    if (fd < 0) {
+        s->shut_until_ns = host_now_ns() + (errno == EMFILE || errno == ENFILE ? FULL_NS : 0);
         return;
+    }
     while (c < s->clients + CLIENTS && c->fd >= 0)
         c++;
     const char *why = !control_peer_is_own(fd)    ? "this machine is another user's"
@@ -199,7 +204,7 @@ static bool tell_machine(struct control_server *s)
 static int hang_up_on_silent(struct control_server *s)
 {
     const uint64_t now = host_now_ns();
-    uint64_t next = now + IDLE_NS;
+    uint64_t next = s->shut_until_ns > now ? s->shut_until_ns : now + IDLE_NS;
 
     for (struct client *c = s->clients; c < s->clients + CLIENTS; c++) {
         if (c->fd < 0 || c->id || c->stays)
@@ -218,20 +223,25 @@ static bool look_around(struct control_server *s)
     enum { BELL, DOOR, MACHINE, FIRST };
     struct pollfd p[FIRST + CLIENTS] = {
         [BELL] = {s->bell, POLLIN, 0},
-        [DOOR] = {s->socket.fd, POLLIN, 0},
+        [DOOR] = {s->shut_until_ns > host_now_ns() ? -1 : s->socket.fd, POLLIN, 0},
         [MACHINE] = {s->machine, (short)(POLLIN | (s->out.len ? POLLOUT : 0)), 0},
     };
     const int timeout = hang_up_on_silent(s);
 
-    for (unsigned i = 0; i < CLIENTS; i++) /* one that waits for an answer is not heard meanwhile */
-        p[FIRST + i] = (struct pollfd){s->clients[i].id ? -1 : s->clients[i].fd, POLLIN, 0};
+    /* One that waits for an answer is not heard meanwhile, but may go (POLLHUP). */
+    for (unsigned i = 0; i < CLIENTS; i++)
+        p[FIRST + i] = (struct pollfd){s->clients[i].fd, s->clients[i].id ? 0 : POLLIN, 0};
     if (poll(p, FIRST + CLIENTS, timeout) < 0 && errno != EINTR)
         return false;
     if (p[BELL].revents)
         return false;
     for (unsigned i = 0; i < CLIENTS; i++)
-        if (p[FIRST + i].fd >= 0 && p[FIRST + i].revents)
-            hear(s, &s->clients[i]);
+        if (p[FIRST + i].fd >= 0 && p[FIRST + i].revents) {
+            if (s->clients[i].id)
+                hang_up(&s->clients[i]);
+            else
+                hear(s, &s->clients[i]);
+        }
     if ((p[MACHINE].revents & POLLOUT) && !tell_machine(s))
         return false;
     if ((p[MACHINE].revents & ~POLLOUT) && !hear_machine(s))

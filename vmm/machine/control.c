@@ -130,7 +130,7 @@ static void obey(struct control *c, const char *line, size_t len)
         break;
     case CONTROL_STOP:
         answer(c, control_answer_ok(r.id, NULL));
-        machine_stop(c->m);
+        machine_want_stop(c->m);
         c->notify(c->opaque); /* no signal has come that would bring the vCPU out */
         break;
     case CONTROL_STATS:

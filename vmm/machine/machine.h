@@ -226,5 +226,7 @@ int machine_run(struct machine *m, enum end_reason *reason, struct err *e);
 
 /* Async-signal-safe: the machine ends, at a point that can be replayed, as soon as possible. */
 void machine_stop(struct machine *m);
+/* The same from any thread, which sends the vCPU thread a kick then. */
+void machine_want_stop(struct machine *m);
 
 #endif

@@ -36,12 +36,17 @@ static void kick_vcpu(void *opaque)
     vcpu_kick(&m->cpu->vcpu);
 }
 
-void machine_stop(struct machine *m)
+void machine_want_stop(struct machine *m)
 {
     atomic_store(&m->stop_wanted, true);
     if (m->crew)
         crew_ring(m->crew);
-    else
+}
+
+void machine_stop(struct machine *m)
+{
+    machine_want_stop(m);
+    if (!m->crew)
         vcpu_kick(&m->cpu->vcpu);
 }
 

@@ -40,6 +40,7 @@ static struct control_server *server;
 static int machine;
 static pthread_t thread;
 static atomic_uint requests;
+static atomic_bool deaf; /* the machine answers nothing */
 
 /* Whatever comes here has to be a request. */
 static void *be_the_machine(void *unused)
@@ -53,6 +54,8 @@ static void *be_the_machine(void *unused)
         if (control_request_parse(&r, line, strlen(line), true))
             abort();
         atomic_fetch_add(&requests, 1);
+        if (deaf)
+            continue;
         char *said = control_answer_ok(r.id, json_pack("{s:s}", "text", r.text));
         if (send(machine, said, strlen(said), MSG_NOSIGNAL) < 0)
             break;
@@ -287,6 +290,26 @@ static void test_other_users_are_refused(void **state)
     assert_int_equal(chown(path, 0, 0), 0);
 }
 
+static void test_who_has_gone_makes_room(void **state)
+{
+    const unsigned before = requests;
+
+    (void)state;
+    deaf = true;
+    for (unsigned i = 0; i < 40; i++) {
+        const int fd = join();
+        say(fd, "{\"do\":\"mark\",\"text\":\"x\"}\n");
+        while (requests < before + i + 1)
+            usleep(1000);
+        close(fd);
+    }
+    deaf = false;
+    const int fd = join();
+    say(fd, "{\"do\":\"mark\",\"text\":\"y\"}\n");
+    assert_non_null(strstr(hear(fd), "\"y\""));
+    close(fd);
+}
+
 static void test_what_is_in_the_way(void **state)
 {
     struct control_socket s;
@@ -328,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_500_malformed_messages),
         cmocka_unit_test(test_too_many_and_silent_ones),
         cmocka_unit_test(test_other_users_are_refused),
+        cmocka_unit_test(test_who_has_gone_makes_room),
         cmocka_unit_test(test_what_is_in_the_way),
     };
 
