@@ -25,13 +25,24 @@ struct link_table {
     size_t size, used; /* size: a power of two, or 0 */
 };
 
+/* By the mount, as a file of an overlay file system may have another device than its directory; or
+ * by the device, as a bind mount is of the same file system. */
+static bool is_same_fs(int a, int b)
+{
+    struct statx x, y;
+
+    if (statx(a, "", AT_EMPTY_PATH, STATX_MNT_ID, &x) < 0 ||
+        statx(b, "", AT_EMPTY_PATH, STATX_MNT_ID, &y) < 0)
+        return false;
+    return (x.stx_mask & y.stx_mask & STATX_MNT_ID && x.stx_mnt_id == y.stx_mnt_id) ||
+           (x.stx_dev_major == y.stx_dev_major && x.stx_dev_minor == y.stx_dev_minor);
+}
+
 int tree_open_inside(int directory, const char *path, int flags)
 {
     const int fd = open_inside(directory, path, flags);
-    struct stat there, here;
 
-    if (fd < 0 ||
-        (fstat(fd, &there) == 0 && fstat(directory, &here) == 0 && there.st_dev == here.st_dev))
+    if (fd < 0 || is_same_fs(fd, directory))
         return fd;
     close(fd);
     errno = EXDEV;
