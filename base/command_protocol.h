@@ -1,5 +1,5 @@
-#ifndef BASE_COMMAND_PORTS_H
-#define BASE_COMMAND_PORTS_H
+#ifndef BASE_COMMAND_PROTOCOL_H
+#define BASE_COMMAND_PROTOCOL_H
 
 #include <stdint.h>
 
@@ -29,7 +29,8 @@
 
 enum command_call {
     /* By a box. */
-    COMMAND_STDOUT = 1, /* len bytes of output */
+    COMMAND_STDOUT = 1, /* len bytes of output; COMMAND_OUTPUT_END becomes len where nobody takes
+                           it any more */
     COMMAND_STDERR,
     COMMAND_STDIN, /* room for len bytes of input; how many there are becomes len, or
                       COMMAND_INPUT_END */
@@ -40,7 +41,8 @@ enum command_call {
 };
 /* There is no input yet, len 0: then a byte comes on the console's line as soon as there is some.
  */
-#define COMMAND_INPUT_END UINT32_MAX
+#define COMMAND_INPUT_END  UINT32_MAX
+#define COMMAND_OUTPUT_END UINT32_MAX
 
 struct command_box {
     uint32_t call, len;

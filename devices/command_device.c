@@ -37,12 +37,15 @@ static void give_input(struct command_device *d, uint64_t gpa, const struct comm
     (void)d->dma->write(d->dma, gpa + offsetof(struct command_box, len), &len, sizeof len);
 }
 
-static void take_output(struct command_device *d, const struct command_box *box, uint32_t len)
+static void take_output(struct command_device *d, uint64_t gpa, const struct command_box *box,
+                        uint32_t len)
 {
+    static const uint32_t end = COMMAND_OUTPUT_END;
     uint8_t data[COMMAND_DATA_MAX];
 
-    if (move_data(d, box, false, data, len) && d->link)
-        d->link->put(d->link, box->call == COMMAND_STDERR, data, len);
+    if (move_data(d, box, false, data, len) && d->link &&
+        !d->link->put(d->link, box->call == COMMAND_STDERR, data, len))
+        (void)d->dma->write(d->dma, gpa + offsetof(struct command_box, len), &end, sizeof end);
 }
 
 static void open_box(struct command_device *d, uint64_t gpa)
@@ -55,7 +58,7 @@ static void open_box(struct command_device *d, uint64_t gpa)
     if (box.call == COMMAND_STDIN)
         give_input(d, gpa, &box, len);
     else if (box.call == COMMAND_STDOUT || box.call == COMMAND_STDERR)
-        take_output(d, &box, len);
+        take_output(d, gpa, &box, len);
 }
 
 static void call(struct command_device *d, uint32_t what, uint32_t value)

@@ -21,8 +21,8 @@
 struct command_link {
     /* Take up to len bytes of input that have come; 0: none yet, -1: there will be no more. */
     int (*take)(struct command_link *link, uint8_t *data, size_t len);
-    /* Output of the command. */
-    void (*put)(struct command_link *link, bool is_error, const uint8_t *data, size_t len);
+    /* Output of the command. False: nobody takes it any more. */
+    bool (*put)(struct command_link *link, bool is_error, const uint8_t *data, size_t len);
     /* COMMAND_BEGINS, COMMAND_EXITED or COMMAND_FAILED, with its value. */
     void (*note)(struct command_link *link, enum command_call call, uint32_t value);
 };

@@ -35,6 +35,9 @@
 #define DISK_WAIT_S 10
 /* How often input is looked for where the console's line rings no bell. */
 #define NO_BELL_MS 100
+#define FILE_STEP  65536u
+/* What a pipe holds, or a terminal. */
+#define DRAIN_MAX ((64 + 12) * 1024)
 
 struct request {
     bool terminal, user_net;
@@ -180,18 +183,25 @@ static uint32_t send_box(enum command_call what, uint32_t len)
 
 /* ---- the root ---- */
 
-/* A text file's whole contents, with a NUL behind them, or NULL. */
+/* A text file's whole contents, with a NUL behind them, or NULL. The kernel's own have no size, and
+ * come in pieces. */
 static char *read_file(const char *path, size_t *len)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
     char *text = NULL;
+    ssize_t n = fd < 0 ? 0 : 1;
 
-    if (fd >= 0 && fstat(fd, &st) == 0 && (text = malloc((size_t)st.st_size + 4097))) {
-        const ssize_t n = read(fd, text, (size_t)st.st_size + 4096);
-        *len = n > 0 ? (size_t)n : 0;
-        text[*len] = '\0';
+    for (*len = 0; n > 0; *len += (size_t)n) {
+        char *more = realloc(text, *len + FILE_STEP + 1);
+        if (!more)
+            fail(COMMAND_NO_START, "no memory for %s", path);
+        text = more;
+        n = read(fd, text + *len, FILE_STEP);
+        if (n <= 0)
+            break;
     }
+    if (text)
+        text[*len] = '\0';
     if (fd >= 0)
         close(fd);
     return text;
@@ -487,14 +497,23 @@ static int open_bell(void)
     return fd;
 }
 
-/* Move output to the outside. False: there is no more of it. */
-static bool take_output(int fd, enum command_call stream)
+/* Move output to the outside. Returns how many bytes; 0: there are none now, or, *fd -1, any more.
+ * Where nobody takes them the command gets SIGPIPE, or of a terminal SIGHUP, as our end is closed.
+ */
+static size_t take_output(struct relay *r, int *fd, enum command_call stream)
 {
-    const ssize_t n = read(fd, pages->data, COMMAND_DATA_MAX);
+    const ssize_t n = read(*fd, pages->data, COMMAND_DATA_MAX);
 
-    if (n > 0)
-        send_box(stream, (uint32_t)n);
-    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+    if (n > 0 && send_box(stream, (uint32_t)n) != COMMAND_OUTPUT_END)
+        return (size_t)n;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n > 0 || *fd != r->s.in) { /* a terminal may be opened again, if it is still read */
+        close(*fd);
+        r->s.in = *fd == r->s.in ? -1 : r->s.in;
+    }
+    *fd = -1;
+    return 0;
 }
 
 static void close_input(struct relay *r)
@@ -564,34 +583,37 @@ static void relay_once(struct relay *r, int signals)
 
     if (poll(fds, 5, waits && r->bell < 0 ? NO_BELL_MS : -1) == 0)
         r->asks = true;
-    if (fds[1].revents && !take_output(r->s.out, COMMAND_STDOUT))
-        r->s.out = -1;
-    if (fds[2].revents && !take_output(r->s.err, COMMAND_STDERR))
-        r->s.err = -1;
+    if (fds[1].revents)
+        take_output(r, &r->s.out, COMMAND_STDOUT);
+    if (fds[2].revents)
+        take_output(r, &r->s.err, COMMAND_STDERR);
     if (fds[4].revents)
         hear_bell(r);
-    if (fds[3].revents)
+    if (fds[3].revents && r->s.in >= 0)
         pass_input(r);
     if (fds[0].revents)
         reap(r, signals);
 }
 
-/* What the command has left in its pipes when it ended; others that have them are not waited for.
- */
-static void drain(int fd, enum command_call stream)
+/* What the command has left in a pipe or terminal when it ended. Others that have it are not waited
+ * for: they may write for ever, and so no more is read than it holds. */
+static void drain(struct relay *r, int *fd, enum command_call stream)
 {
-    int left = 0;
+    const int holds = fcntl(*fd, F_GETPIPE_SZ);
+    size_t left = holds > DRAIN_MAX ? (size_t)holds : DRAIN_MAX, n = 1;
 
-    while (fd >= 0 && ioctl(fd, FIONREAD, &left) == 0 && left > 0 && take_output(fd, stream))
-        continue;
+    while (*fd >= 0 && n && left) {
+        n = take_output(r, fd, stream);
+        left -= n < left ? n : left;
+    }
 }
 
 static int relay(struct relay *r, int signals)
 {
     while (r->status < 0)
         relay_once(r, signals);
-    drain(r->s.out, COMMAND_STDOUT);
-    drain(r->s.err, COMMAND_STDERR);
+    drain(r, &r->s.out, COMMAND_STDOUT);
+    drain(r, &r->s.err, COMMAND_STDERR);
     return WIFSIGNALED(r->status) ? 128 + WTERMSIG(r->status) : WEXITSTATUS(r->status);
 }
 

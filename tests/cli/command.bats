@@ -45,6 +45,20 @@ random_bytes() {
     one_error 'its disk cannot be had again'
 }
 
+@test "a command whose reader has gone gets SIGPIPE, and processes that it leaves keep nobody" {
+    need_kernel
+    ln -sf busybox "$root/bin/yes"
+    run -0 bounded 200 sh -c '"$@" 2>err | head -n 1' sh \
+        bash -c '"$@"; echo "was $?" >&2' bash "$DITTO" run --record --quiet -o y.ditto \
+        --kernel "$kernel" --root "$root" -- sh -c 'yes; echo "it $?" >&2; yes x >&2 & sleep 1; exit 3'
+    head -c 300 err
+    [ "$output" = y ]
+    grep -q 'was 3$' err
+    grep -qx 'it 141' err
+    grep -qx x err
+    ditto 0 verify y.ditto
+}
+
 @test "--keep failed keeps what failed, and nothing else" {
     long
     need_kernel

@@ -15,11 +15,11 @@ static int take(struct command_link *link, uint8_t *data, size_t len)
     return n == 0 && ended ? -1 : (int)n;
 }
 
-static void put(struct command_link *link, bool is_error, const uint8_t *data, size_t len)
+static bool put(struct command_link *link, bool is_error, const uint8_t *data, size_t len)
 {
     const struct command_streams *s = streams_of(link);
 
-    console_write(is_error ? s->err_fd : s->out_fd, data, len);
+    return console_write(is_error ? s->err_fd : s->out_fd, data, len);
 }
 
 static void note(struct command_link *link, enum command_call call, uint32_t value)
@@ -43,8 +43,10 @@ void command_streams_init(struct command_streams *s, struct console *console, in
         .console = console,
         .out_fd = out_fd,
         .err_fd = err_fd,
-        .log_fd = log_fd,
+        .shows = log_fd >= 0,
     };
+    if (s->shows)
+        console_show_on(console, log_fd);
 }
 
 bool command_streams_have_input(struct command_streams *s)
@@ -57,8 +59,8 @@ void command_streams_log(void *streams, uint8_t byte)
     struct command_streams *s = streams;
 
     s->log[s->log_len++ % sizeof s->log] = (char)byte;
-    if (s->log_fd >= 0)
-        console_write(s->log_fd, &byte, 1);
+    if (s->shows)
+        console_put(s->console, byte);
 }
 
 void command_streams_show_log(const struct command_streams *s, int fd)

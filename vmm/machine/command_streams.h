@@ -19,7 +19,7 @@ struct command_streams {
     struct command_link link;
     struct console *console; /* the caller's */
     int out_fd, err_fd;
-    int log_fd;            /* where the console is shown at once; -1: nowhere */
+    bool shows;            /* the console as it comes */
     bool begun, has_ended; /* the init runs; the command has a status: */
     int status;            /* 0 to 255 */
     unsigned failure;      /* enum command_failure; 0: none */
@@ -27,6 +27,7 @@ struct command_streams {
     uint64_t log_len; /* bytes that were put; the last ones are there */
 };
 
+/* log_fd: where the console is shown, as its output (vmm/machine/console.h); -1: nowhere. */
 void command_streams_init(struct command_streams *s, struct console *console, int out_fd,
                           int err_fd, int log_fd);
 bool command_streams_have_input(struct command_streams *s);

@@ -21,8 +21,8 @@
 #define READER_LOOK_MS 100
 
 struct console {
-    int in_fd, out_fd;
-    int stop_fd; /* an eventfd that ends the thread */
+    int in_fd, out_fd, show_fd; /* show_fd: of guest output */
+    int stop_fd;                /* an eventfd that ends the thread */
     pthread_t thread;
     bool has_thread, is_terminal, escaped;
     struct termios saved;
@@ -41,25 +41,26 @@ struct console {
 static const char help[] = "\r\n[dittovm: Ctrl-A x leaves, Ctrl-A a sends Ctrl-A]\r\n";
 
 /* A pipe whose reader does not read is waited for as long as nobody wants a stop. A pipe that has
- * room takes PIPE_BUF bytes without making us wait. */
-static void say(int fd, const char *text, size_t len)
+ * room takes PIPE_BUF bytes without making us wait. False: nobody reads any more. */
+static bool say(int fd, const char *text, size_t len)
 {
     while (len) {
         struct pollfd p = {.fd = fd, .events = POLLOUT};
         const bool stop = stop_signals_wanted();
         const int ready = poll(&p, 1, READER_LOOK_MS);
         if (ready == 0 && stop)
-            return;
+            return true;
         if (ready == 0 || (ready < 0 && errno == EINTR))
             continue;
         ssize_t n = write(fd, text, len < PIPE_BUF ? len : PIPE_BUF);
         if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (n <= 0)
-            return; /* nobody reads any more; the machine goes on */
+            return false;
         text += n;
         len -= (size_t)n;
     }
+    return true;
 }
 
 /* Returns whether the byte is for the guest. */
@@ -82,9 +83,9 @@ static bool filter_escape(struct console *c, uint8_t byte, uint8_t *out)
     return false;
 }
 
-void console_write(int fd, const uint8_t *data, size_t len)
+bool console_write(int fd, const uint8_t *data, size_t len)
 {
-    say(fd, (const char *)data, len);
+    return say(fd, (const char *)data, len);
 }
 
 /* An eventfd takes and gives 8 bytes, always. */
@@ -170,7 +171,7 @@ struct console *console_open(int in_fd, int out_fd, bool raw, struct err *e)
         return NULL;
     }
     c->in_fd = in_fd;
-    c->out_fd = out_fd;
+    c->out_fd = c->show_fd = out_fd;
     c->stop_fd = eventfd(0, EFD_CLOEXEC);
     c->room_fd = eventfd(0, EFD_CLOEXEC);
     if (c->stop_fd < 0 || c->room_fd < 0) {
@@ -228,6 +229,11 @@ void console_close(struct console *c)
     free(c);
 }
 
+void console_show_on(struct console *c, int fd)
+{
+    c->show_fd = fd;
+}
+
 void console_put(void *console, uint8_t byte)
 {
     struct console *c = console;
@@ -239,7 +245,7 @@ void console_put(void *console, uint8_t byte)
 
 void console_flush(struct console *c)
 {
-    say(c->out_fd, (const char *)c->output, c->output_len);
+    say(c->show_fd, (const char *)c->output, c->output_len);
     c->output_len = 0;
 }
 

@@ -24,6 +24,8 @@ void console_on_input(struct console *c, void (*notify)(void *opaque), void *opa
 void console_ignore_input(struct console *c);
 void console_close(struct console *c);
 
+/* Guest output goes to another descriptor than out_fd; before there is any. */
+void console_show_on(struct console *c, int fd);
 /* Guest output. Shown at line ends, when the buffer is full, and on console_flush(). */
 void console_put(void *console, uint8_t byte);
 void console_flush(struct console *c);
@@ -37,8 +39,8 @@ bool console_has_input(struct console *c);
 /* All input was taken, and there will be no more. */
 bool console_input_ended(struct console *c);
 /* Write to a descriptor as to out_fd: a reader who does not read is waited for, until the user
- * wants a stop. */
-void console_write(int fd, const uint8_t *data, size_t len);
+ * wants a stop. False: it takes no more, as a pipe whose reader has gone. */
+bool console_write(int fd, const uint8_t *data, size_t len);
 /* The user asked to leave. */
 bool console_wants_to_leave(struct console *c);
 

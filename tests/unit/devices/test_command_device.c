@@ -21,7 +21,8 @@ static uint8_t output[2][2 * COMMAND_DATA_MAX];
 static size_t output_len[2];
 static enum command_call noted;
 static uint32_t noted_value;
-static unsigned power_offs;
+static unsigned power_offs, writes; /* writes: of memory */
+static bool has_reader;
 
 static int mem_read(struct dma *dma, uint64_t gpa, void *data, size_t len)
 {
@@ -38,6 +39,7 @@ static int mem_write(struct dma *dma, uint64_t gpa, const void *data, size_t len
     if (gpa > sizeof memory || len > sizeof memory - gpa)
         return -1;
     memcpy(memory + gpa, data, len);
+    writes++;
     return 0;
 }
 
@@ -52,12 +54,13 @@ static int take(struct command_link *link, uint8_t *data, size_t len)
     return (int)n;
 }
 
-static void put(struct command_link *link, bool is_error, const uint8_t *data, size_t len)
+static bool put(struct command_link *link, bool is_error, const uint8_t *data, size_t len)
 {
     (void)link;
     assert_true(output_len[is_error] + len <= sizeof output[0]);
     memcpy(output[is_error] + output_len[is_error], data, len);
     output_len[is_error] += len;
+    return has_reader;
 }
 
 static void note(struct command_link *link, enum command_call call, uint32_t value)
@@ -90,7 +93,8 @@ static int set_up(void **state)
     (void)state;
     memset(memory, 0, sizeof memory);
     memset(output_len, 0, sizeof output_len);
-    power_offs = 0;
+    power_offs = writes = 0;
+    has_reader = true;
     noted = 0;
     mmio = (struct bus){0};
     pci_init(&pci, &mmio, pins, route, NULL, NULL);
@@ -127,6 +131,29 @@ static void test_output(void **state)
     ring(1);
     assert_int_equal(output_len[1], 1);
     assert_int_equal(output[1][0], 'a');
+}
+
+/* The guest hears it by a DMA, which is recorded, as it is a fact of the host's. */
+static void test_reader_gone(void **state)
+{
+    struct command_box *box = box_at(1);
+
+    (void)state;
+    box->call = COMMAND_STDOUT;
+    box->len = 10;
+    box->frame[0] = 7;
+    ring(1);
+    assert_int_equal(box->len, 10);
+    assert_int_equal(writes, 0);
+    has_reader = false;
+    ring(1);
+    assert_int_equal(output_len[0], 20);
+    assert_int_equal(box->len, COMMAND_OUTPUT_END);
+    assert_int_equal(writes, 1);
+    box->len = 10;
+    device.link = NULL; /* nobody looks: that a reader has gone is not known */
+    ring(1);
+    assert_int_equal(box->len, 10);
 }
 
 static void test_input(void **state)
@@ -224,6 +251,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_output, set_up),
+        cmocka_unit_test_setup(test_reader_gone, set_up),
         cmocka_unit_test_setup(test_input, set_up),
         cmocka_unit_test_setup(test_hostile_boxes, set_up),
         cmocka_unit_test_setup(test_calls, set_up),

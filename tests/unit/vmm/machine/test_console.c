@@ -188,6 +188,19 @@ static void *put_line(void *console)
     return NULL;
 }
 
+static void test_reader_gone(void **state)
+{
+    int ends[2];
+
+    (void)state;
+    signal(SIGPIPE, SIG_IGN);
+    assert_int_equal(pipe(ends), 0);
+    assert_true(console_write(ends[1], (const uint8_t *)"some", 4));
+    close(ends[0]);
+    assert_false(console_write(ends[1], (const uint8_t *)"more", 4));
+    close(ends[1]);
+}
+
 /* A pipe whose reader sleeps: the thread that writes to it comes back when its user wants a stop,
  * whether it blocks the signals, as the CPUs of a crew do, or not. */
 static void test_output_that_nobody_reads(void **state)
@@ -235,6 +248,7 @@ int main(void)
         cmocka_unit_test(test_ignored_input_stays),
         cmocka_unit_test(test_output_that_nobody_reads), /* before a signal has come */
         cmocka_unit_test(test_no_signal_is_slept_over),
+        cmocka_unit_test(test_reader_gone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
