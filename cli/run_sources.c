@@ -1,6 +1,8 @@
 #include "cli/run_sources.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,7 +180,18 @@ static int make_root(struct run_sources *s, struct err *e)
         .quiet = o->quiet,
     };
 
+    s->holds_signals = pthread_sigmask(SIG_BLOCK, NULL, &s->mask) == 0;
     return command_unit_make(&o->unit, request, s->root, e);
+}
+
+/* It is open, or not needed. A signal that came meanwhile comes now. */
+static void remove_root(struct run_sources *s)
+{
+    root_remove(s->root);
+    s->root[0] = '\0';
+    if (s->holds_signals)
+        pthread_sigmask(SIG_SETMASK, &s->mask, NULL);
+    s->holds_signals = false;
 }
 
 int run_sources_hand_in(struct run_sources *s, struct err *e)
@@ -238,8 +251,7 @@ static int open_with_root(struct run_sources *s, const struct run_options *o, st
     int rc = disk_set_open(&s->disks, wishes, o->disk_count, o->write_through, e);
     if (rc == 0)
         rc = file_read(path, INITRD_MAX, &s->initrd, &s->initrd_len, e);
-    root_remove(s->root); /* it is open */
-    s->root[0] = '\0';
+    remove_root(s);
     return rc;
 }
 
@@ -282,7 +294,7 @@ void run_sources_free(struct run_sources *s)
     disk_boot_free(&s->boot);
     if (s->handed[0])
         unlink(s->handed);
-    root_remove(s->root);
+    remove_root(s);
     free(s->command_line);
     disk_set_close(&s->disks);
     *s = (struct run_sources){0};

@@ -1,6 +1,9 @@
 #ifndef CLI_RUN_SOURCES_H
 #define CLI_RUN_SOURCES_H
 
+#include <signal.h>
+#include <stdbool.h>
+
 #include "boot/diskimage/diskimage.h"
 #include "boot/diskimage/diskimage_handed.h"
 #include "cli/run_options.h"
@@ -18,6 +21,8 @@ struct run_sources {
     char handed[DISKIMAGE_HANDED_MAX]; /* the file that it was put into; "" */
     const struct run_options *options; /* the caller's */
     char root[ROOT_MADE_MAX];          /* what was made of a directory; "" */
+    bool holds_signals;                /* ... during which this thread blocks those that stop it */
+    sigset_t mask;                     /* what it blocked before */
 };
 
 /* Refuse early what cannot work: missing files, an output that exists. Changes nothing. *s begins

@@ -11,6 +11,7 @@
 
 #include "base/command_protocol.h"
 #include "base/file.h"
+#include "base/stop_signals.h"
 #include "base/text.h"
 #include "boot/root/kernel_modules.h"
 #include "boot/root/ram_disk.h"
@@ -157,6 +158,7 @@ int root_make(const struct root_request *r, char made[ROOT_MADE_MAX], struct err
         return -1;
     int rc = load_modules(r, tree.fd, &modules, e);
     if (rc == 0) {
+        stop_signals_block();
         snprintf(made, ROOT_MADE_MAX, "/tmp/ditto-root.XXXXXX");
         if (!mkdtemp(made)) {
             made[0] = '\0';

@@ -38,7 +38,8 @@ int root_find_kernel(const char *directory, char *kernel, size_t size, struct er
  * one of the statuses above. */
 int root_check_command(const char *directory, const char *command, struct err *e);
 /* -1: nothing stays. Else remove it with root_remove(), once what is in it is open. What is not as
- * it is in the directory is said on stderr. */
+ * it is in the directory is said on stderr. From when there is something to remove, this thread
+ * blocks the stop signals (base/stop_signals.h): who calls it lets them in again. */
 int root_make(const struct root_request *request, char made[ROOT_MADE_MAX], struct err *e);
 void root_remove(const char *made);
 

@@ -106,7 +106,7 @@ static int look_in_path(int root, const char *directory, const char *command)
             const int found = look_at(root, directory, path);
             if (!found)
                 return 0;
-            if (found == EACCES)
+            if (found != ENOENT && found != ENOTDIR)
                 error = found;
         }
         at += len;
@@ -132,8 +132,12 @@ int root_check_command(const char *directory, const char *command, struct err *e
     free(cwd);
     if (!error)
         return 0;
-    return err_set(e, (enum exit_status)(error == EACCES ? STATUS_CANNOT_RUN : STATUS_NO_COMMAND),
-                   error == EACCES ? "%s in %s cannot be run: it is no executable file"
-                                   : "there is no command %s in %s",
-                   command, directory);
+    if (error == ENOENT || error == ENOTDIR)
+        return err_set(e, (enum exit_status)STATUS_NO_COMMAND, "there is no command %s in %s",
+                       command, directory);
+    return err_set(e, (enum exit_status)STATUS_CANNOT_RUN, "%s in %s cannot be run: %s", command,
+                   directory,
+                   error == EACCES  ? "it is no executable file"
+                   : error == EXDEV ? "it is on another file system, which is not in the machine"
+                                    : strerror(error));
 }
