@@ -34,6 +34,7 @@ struct maker {
     struct bytes files, texts;
     uint64_t file_count;
     uint32_t left_empty;
+    bool too_large; /* for one file system */
 };
 
 static uint64_t blocks_of(uint64_t bytes)
@@ -182,6 +183,15 @@ static uint32_t extra_time(const struct timespec *t)
     return (uint32_t)((beyond >> 32) & 3) | (uint32_t)t->tv_nsec << 2;
 }
 
+/* Beyond ext4's limit a directory's count is not kept (DIR_NLINK). Of another file that is the
+ * most: the guest can remove names down to its count, and more of them are on the disk. */
+static uint16_t links_of(const struct tree_node *node)
+{
+    if (node->links < EXT2_LINK_MAX)
+        return (uint16_t)node->links;
+    return S_ISDIR(node->st.st_mode) ? 1 : EXT2_LINK_MAX;
+}
+
 static struct ext2_inode_large inode_of(const struct tree_node *node)
 {
     const struct stat *st = &node->st;
@@ -192,9 +202,7 @@ static struct ext2_inode_large inode_of(const struct tree_node *node)
         .osd2.linux2.l_i_uid_high = (uint16_t)(st->st_uid >> 16),
         .i_gid = (uint16_t)st->st_gid,
         .osd2.linux2.l_i_gid_high = (uint16_t)(st->st_gid >> 16),
-        /* Beyond ext4's limit a directory's count is not kept (DIR_NLINK). */
-        .i_links_count =
-            (uint16_t)(node->links < EXT2_LINK_MAX || !S_ISDIR(st->st_mode) ? node->links : 1),
+        .i_links_count = links_of(node),
         .i_extra_isize = sizeof(struct ext2_inode_large) - EXT2_GOOD_OLD_INODE_SIZE,
         .i_atime = (uint32_t)st->st_atim.tv_sec,
         .i_atime_extra = extra_time(&st->st_atim),
@@ -357,8 +365,10 @@ static errcode_t begin(struct maker *m, const char *image, uint64_t contents, ui
     while ((1ull << log_groups) < groups)
         log_groups++;
     blocks = groups * GROUP_BLOCKS;
-    if (blocks > UINT32_MAX)
+    if (blocks > UINT32_MAX) {
+        m->too_large = true;
         return EFBIG;
+    }
     struct ext2_super_block param = {
         .s_blocks_count = (uint32_t)blocks,
         .s_inodes_count = inodes,
@@ -446,8 +456,11 @@ int tree_image_make(struct tree *tree, const char *directory, const char *image,
     *left_empty = m.left_empty;
     bytes_free(&m.files);
     bytes_free(&m.texts);
-    return error
-               ? err_set(e, STATUS_ERROR, "cannot make a file system of %s: %s", directory,
-                         error == EFBIG ? "its files are larger than 16 TiB" : error_message(error))
-               : 0;
+    if (m.too_large)
+        return err_set(e, STATUS_ERROR,
+                       "cannot make a file system of %s: its files are larger than 16 TiB",
+                       directory);
+    return error ? err_set(e, STATUS_ERROR, "cannot make a file system of %s in %s: %s", directory,
+                           image, error_message(error))
+                 : 0;
 }

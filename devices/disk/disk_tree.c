@@ -204,8 +204,10 @@ static int open_all(struct tree_disk *t, const char *directory, struct err *e)
         return -1;
     snprintf(path, sizeof path, "%s/" DISK_TREE_IMAGE, directory);
     t->image = open(path, O_RDONLY | O_CLOEXEC);
-    if (t->image < 0 || fstat(t->image, &st) < 0 || take_table(t, len) < 0)
+    if (t->image < 0 || fstat(t->image, &st) < 0)
         return err_set(e, STATUS_ERROR, "cannot use %s: %s", path, strerror(errno));
+    if (take_table(t, len) < 0)
+        return err_set(e, STATUS_ERROR, "%s/" DISK_TREE_TABLE " makes no sense", directory);
     t->disk.size = (uint64_t)st.st_size / DISK_SECTOR * DISK_SECTOR;
     t->root = open(t->texts, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return t->root < 0 ? err_set(e, STATUS_ERROR, "cannot open %s: %s", t->texts, strerror(errno))

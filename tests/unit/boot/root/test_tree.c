@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -207,6 +209,55 @@ static void test_many_names(void **state)
     assert_int_equal(inode_at("/many", &ino).i_links_count, 302);
 }
 
+/* More names than ext4 counts: hard links beyond what this file system may have are made up. */
+static void test_many_links(void **state)
+{
+    struct bytes table;
+    struct tree tree;
+    struct err e;
+    uint32_t left;
+    ext2_ino_t ino;
+
+    (void)state;
+    assert_int_equal(mkdir("root/links", 0755), 0);
+    put("root/links/0", "", 0);
+    for (unsigned n = 0; n < 2; n++) {
+        unlink("made/" DISK_TREE_IMAGE);
+        assert_int_equal(tree_walk(&tree, "root/links", &e), 0);
+        tree.node[1].links = n ? 65537 : EXT2_LINK_MAX - 1;
+        assert_int_equal(tree_image_make(&tree, "root", "made/" DISK_TREE_IMAGE, &table, &left, &e),
+                         0);
+        bytes_free(&table);
+        tree_free(&tree);
+        assert_int_equal(inode_at("/0", &ino).i_links_count, n ? EXT2_LINK_MAX : EXT2_LINK_MAX - 1);
+    }
+}
+
+/* An image that this process may not make so large. */
+static void test_no_room(void **state)
+{
+    const struct rlimit small = {1 << 20, RLIM_INFINITY};
+    struct rlimit old;
+    struct bytes table;
+    struct tree tree;
+    struct err e;
+    uint32_t left;
+
+    (void)state;
+    unlink("made/" DISK_TREE_IMAGE);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(tree_walk(&tree, "root/links", &e), 0);
+    getrlimit(RLIMIT_FSIZE, &old);
+    setrlimit(RLIMIT_FSIZE, &small);
+    assert_int_equal(tree_image_make(&tree, "root", "made/" DISK_TREE_IMAGE, &table, &left, &e),
+                     -1);
+    setrlimit(RLIMIT_FSIZE, &old);
+    assert_string_equal(e.text, "cannot make a file system of root in made/" DISK_TREE_IMAGE
+                                ": File too large");
+    bytes_free(&table);
+    tree_free(&tree);
+}
+
 /* Sizes at which a file's list of extents changes its form; they are sparse. */
 static void test_large_files(void **state)
 {
@@ -299,8 +350,10 @@ static void test_no_directory(void **state)
     put("file", "", 0);
     assert_int_equal(tree_walk(&tree, "file", &e), -1);
     assert_int_equal(tree_walk(&tree, "nothing", &e), -1);
+    put("made/" DISK_TREE_IMAGE, "", 0);
     put("made/" DISK_TREE_TABLE, "short", 5);
     assert_null(disk_tree_open("made", &e));
+    assert_non_null(strstr(e.text, "makes no sense"));
 }
 
 int main(void)
@@ -308,6 +361,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_kinds),    cmocka_unit_test(test_many_names),
         cmocka_unit_test(test_large_files),  cmocka_unit_test(test_changed_files),
+        cmocka_unit_test(test_many_links),   cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_no_directory),
     };
 
