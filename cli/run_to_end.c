@@ -1,7 +1,9 @@
 #include "cli/run_to_end.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -102,8 +104,9 @@ static int end_of_command(const struct run_options *o, const struct machine *m,
     const int status = command_unit_end(&o->unit, m->config.command, reason, e);
     const bool drops = o->record && status == 0 && o->unit.keep_failed;
 
-    if (drops)
-        unlink(o->recording);
+    if (drops && unlink(o->recording) < 0)
+        text_print(stderr, "dittovm: cannot delete %s, whose command succeeded: %s\n", o->recording,
+                   strerror(errno));
     if (o->record && !drops && !o->quiet && !o->json)
         text_print(stderr, "dittovm: %s; recorded in %s; replay it with: dittovm replay %s\n",
                    status < 0 ? "the command did not end"
