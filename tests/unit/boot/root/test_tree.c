@@ -194,9 +194,9 @@ static void test_many_names(void **state)
     (void)state;
     assert_int_equal(mkdir("root/many", 0755), 0);
     for (unsigned i = 0; i < 3000; i++) {
-        snprintf(path, sizeof path, "root/many/%u%.*s", i, (int)(i % 240), "");
-        memset(path + strlen(path), 'n', i % 240);
-        path[strlen("root/many/") + 240] = '\0';
+        const int len = snprintf(path, sizeof path, "root/many/%u", i);
+        memset(path + len, 'n', i % 240);
+        path[len + (int)(i % 240)] = '\0';
         put(path, path, i % 5);
     }
     for (unsigned i = 0; i < 300; i++) {
