@@ -39,10 +39,11 @@ $(B)/%.o: %.c config.mk Makefile rooms.mk | $(B)/rooms/made
 	$(Q)$(CC) $(ALL_CFLAGS) $(call include_path,$<) -MMD -MP -c -o $@ $<
 
 # The init of a machine that runs one command; whatever this program is built with, it is not.
-$(B)/command-init: guest-tools/command/init.c base/command_protocol.h
+COMMAND_INIT := $(addprefix guest-tools/command/init,.c _device.c _network.c _root.c)
+$(B)/command-init: $(COMMAND_INIT) guest-tools/command/init.h base/command_protocol.h
 	@mkdir -p $(@D)
 	$(SHOW) GUEST $@
-	$(Q)$(CC) -std=c11 -D_GNU_SOURCE $(WARN) -Os -s -static -I. -o $@ $<
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE $(WARN) -Os -s -static -I. -o $@ $(COMMAND_INIT)
 
 $(B)/boot/root/ram_disk.o: $(B)/command-init
 $(B)/boot/root/ram_disk.o: ALL_CFLAGS += -DCOMMAND_INIT='"$(abspath $(B))/command-init"'
