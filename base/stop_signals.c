@@ -9,6 +9,7 @@ static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 /* A handler has nothing but what is static. */
 static _Atomic(const struct stopper *) current;
 static atomic_int came;
+static atomic_bool stood_in;
 
 static void on_signal(int signal)
 {
@@ -39,12 +40,17 @@ const atomic_int *stop_signals_came(void)
 bool stop_signals_wanted(void)
 {
     sigset_t pending;
-    bool wanted = came;
+    bool wanted = came || stood_in;
 
     sigpending(&pending);
     for (unsigned i = 0; i < sizeof signals / sizeof *signals; i++)
         wanted |= sigismember(&pending, signals[i]) == 1;
     return wanted;
+}
+
+void stop_signals_stand_in(void)
+{
+    stood_in = true;
 }
 
 void stop_signals_block(void)

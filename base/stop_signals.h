@@ -20,8 +20,11 @@ struct stopper {
 void stop_signals_call(const struct stopper *stopper);
 /* Not 0 from when one has come since the first call. Never freed. */
 const atomic_int *stop_signals_came(void);
-/* Whether one has come, or is pending in this thread, which blocks it. */
+/* Whether one has come, or is pending in this thread, which blocks it; or stop_signals_stand_in()
+ * was called. */
 bool stop_signals_wanted(void);
+/* Somebody else wants a stop, and sees to it: who waits is to wait no more. From any thread. */
+void stop_signals_stand_in(void);
 /* Add them to the signals that this thread blocks. */
 void stop_signals_block(void);
 

@@ -15,6 +15,7 @@
 
 #include "base/bytes.h"
 #include "base/control_request.h"
+#include "base/stop_signals.h"
 #include "recording/snapshot.h"
 #include "vmm/machine/machine.h"
 
@@ -131,7 +132,8 @@ static void obey(struct control *c, const char *line, size_t len)
     case CONTROL_STOP:
         answer(c, control_answer_ok(r.id, NULL));
         machine_want_stop(c->m);
-        c->notify(c->opaque); /* no signal has come that would bring the vCPU out */
+        stop_signals_stand_in(); /* who writes output that nobody reads waits no more */
+        c->notify(c->opaque);    /* no signal has come that would bring the vCPU out */
         break;
     case CONTROL_STATS:
         answer(c, control_answer_ok(r.id, stats(c)));

@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/stop_signals.h"
@@ -240,12 +241,45 @@ static void test_output_that_nobody_reads(void **state)
     close(ends[1]);
 }
 
+/* Who wants the stop without a signal; in a process of its own, which remembers it. */
+static void test_stand_in(void **state)
+{
+    static const char filler[65536];
+    struct timespec limit;
+    pthread_t writer;
+    struct err e;
+    int ends[2], status;
+    const pid_t child = fork();
+
+    (void)state;
+    if (child == 0) {
+        if (pipe(ends) < 0 || fcntl(ends[1], F_SETFL, O_NONBLOCK) < 0)
+            _exit(2);
+        while (write(ends[1], filler, sizeof filler) > 0)
+            continue;
+        fcntl(ends[1], F_SETFL, 0);
+        struct console *c = console_open(-1, ends[1], true, &e);
+        pthread_create(&writer, NULL, put_line, c);
+        clock_gettime(CLOCK_REALTIME, &limit);
+        limit.tv_sec += 1;
+        if (pthread_timedjoin_np(writer, NULL, &limit) != ETIMEDOUT)
+            _exit(3);
+        stop_signals_stand_in();
+        limit.tv_sec += 10;
+        _exit(pthread_timedjoin_np(writer, NULL, &limit) != 0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_much_input_and_its_end),
         cmocka_unit_test(test_help_that_nobody_reads),
         cmocka_unit_test(test_ignored_input_stays),
+        cmocka_unit_test(test_stand_in),
         cmocka_unit_test(test_output_that_nobody_reads), /* before a signal has come */
         cmocka_unit_test(test_no_signal_is_slept_over),
         cmocka_unit_test(test_reader_gone),
