@@ -66,7 +66,8 @@ static bool join_bridge(struct ifreq *device, const char *bridge)
     const int control = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     struct ifreq ask = {.ifr_ifindex = (int)if_nametoindex(device->ifr_name)};
 
-    snprintf(ask.ifr_name, sizeof ask.ifr_name, "%s", bridge);
+    memcpy(ask.ifr_name, bridge,
+           strnlen(bridge, sizeof ask.ifr_name - 1)); /* all of it: see below */
     bool joined =
         control >= 0 && raise_address(control, device) && ioctl(control, SIOCBRADDIF, &ask) == 0;
     device->ifr_flags = IFF_UP;
