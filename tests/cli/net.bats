@@ -139,10 +139,11 @@ machine_at() {
     timeout 900 python3 "$tree/tests/cli/net_peer.py" "$PWD/all" all 3>&-
     wait "$machine"
     tr -d '\r' <all.out | grep 'frames received: [0-9]*, bad: 0'
-    # A long one is dropped where the driver has not put out as many buffers again as it takes.
+    # A long one is dropped where the driver has not put out as many buffers again as it takes: how many are depends on
+    # how fast the peer is (39,000 to 59,000 lengths came).
     "$DITTO" dump all.ditto | sed -n 's/.*NIC 0 receives a frame of \([0-9]*\) bytes.*/\1/p' | sort -nu >lengths
     head -n 1514 lengths | cmp - <(seq 1514)
-    [ "$(tail -n 1 lengths)" = 65550 ] && [ "$(wc -l <lengths)" -gt 40000 ]
+    [ "$(tail -n 1 lengths)" = 65550 ] && [ "$(wc -l <lengths)" -gt 20000 ]
     echo "$(wc -l <lengths) lengths"
     ! grep -q 'replay may diverge' all.err
     seconds=900 ditto 0 verify all.ditto
