@@ -78,14 +78,13 @@ const char *control_request_parse(struct control_request *r, const char *line, s
     return wrong;
 }
 
-/* Takes j over. */
-static char *line_of(json_t *j)
+char *control_line(json_t *object)
 {
-    char *text = j ? json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     const size_t len = text ? strlen(text) : 0;
     char *line = text ? realloc(text, len + 2) : NULL;
 
-    json_decref(j);
+    json_decref(object);
     if (line)
         memcpy(line + len, "\n", 2);
     else
@@ -101,7 +100,7 @@ char *control_request_line(const struct control_request *r)
         json_object_set_new(j, "id", json_integer((json_int_t)r->id));
     if (j && r->text[0])
         json_object_set_new(j, r->verb == CONTROL_MARK ? "text" : "name", json_string(r->text));
-    return line_of(j);
+    return control_line(j);
 }
 
 char *control_answer_ok(uint64_t id, json_t *answer)
@@ -112,7 +111,7 @@ char *control_answer_ok(uint64_t id, json_t *answer)
         json_object_set_new(j, "ok", json_true());
     if (j && id)
         json_object_set_new(j, "id", json_integer((json_int_t)id));
-    return line_of(j);
+    return control_line(j);
 }
 
 char *control_answer_error(uint64_t id, const char *why)
@@ -121,5 +120,5 @@ char *control_answer_error(uint64_t id, const char *why)
 
     if (j && id)
         json_object_set_new(j, "id", json_integer((json_int_t)id));
-    return line_of(j);
+    return control_line(j);
 }

@@ -34,7 +34,10 @@ struct control_request {
 /* Of one line, which may be anything. NULL, or why it is no request. */
 const char *control_request_parse(struct control_request *r, const char *line, size_t len,
                                   bool with_id);
-/* Its line, with a line end, as NUL-terminated text that the caller frees; NULL: out of memory. */
+/* Any object's line, with a line end, as NUL-terminated text that the caller frees; NULL: out of
+ * memory. `object` is freed; NULL: NULL comes back. */
+char *control_line(json_t *object);
+/* A request's line, the same. */
 char *control_request_line(const struct control_request *r);
 
 /* Answers, the same; `answer` (an object; NULL: an empty one) is freed. */

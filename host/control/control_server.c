@@ -156,12 +156,9 @@ static void pass_answer(struct control_server *s, const char *line, size_t len)
     for (struct client *c = s->clients; id && c < s->clients + CLIENTS; c++) {
         if (c->fd < 0 || c->id != id)
             continue;
-        char *text;
         json_object_del(j, "id");
-        text = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS);
-        char *whole = text ? realloc(text, strlen(text) + 2) : NULL;
         c->id = 0;
-        answer(c, whole ? strcat(whole, "\n") : NULL);
+        answer(c, control_line(json_incref(j)));
         take_lines(s, c);
         break;
     }

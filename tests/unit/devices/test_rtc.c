@@ -230,15 +230,21 @@ static void test_update_interrupt(void **unused)
     assert_true(deadline(&f) == NEVER);
 }
 
+/* For 00:01:30, not enabled. */
+static void set_alarm(struct fixture *f)
+{
+    put(f, 5, 0x00);
+    put(f, 3, 0x01);
+    put(f, 1, 0x30);
+}
+
 static void test_alarm(void **unused)
 {
     struct fixture f;
 
     (void)unused;
     make(&f);
-    put(&f, 5, 0x00);
-    put(&f, 3, 0x01);
-    put(&f, 1, 0x30);
+    set_alarm(&f);
     assert_true(deadline(&f) == NEVER); /* not enabled */
     put(&f, 11, 0x22);
     assert_true(deadline(&f) == f.time.now + 100 * SECOND); /* 00:01:30 is 100 s away */
@@ -288,9 +294,7 @@ static void test_another_wall_clock_sets_off_no_alarm(void **unused)
 
     (void)unused;
     make(&f);
-    put(&f, 5, 0x00);
-    put(&f, 3, 0x01);
-    put(&f, 1, 0x30);
+    set_alarm(&f);
     put(&f, 11, 0x22); /* at 00:01:30, in 100 s */
     f.time.wall += 86400 * SECOND + 50 * SECOND;
     rtc_wall_changed(&f.rtc);
