@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/deaf_thread.h"
 #include "config.h"
 #include "host/doctor/doctor.h"
 #include "host/emulated.h"
@@ -184,17 +184,12 @@ static int hold_lock(const char *path, struct err *e)
 {
     const int taken = take_lock(path);
     pthread_t thread;
-    sigset_t all, old;
-
     if (taken > 0)
         return 0;
     if (taken == 0)
         return err_set(e, STATUS_ERROR, "%s is being written by another recorder; give another -o",
                        path);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(&thread, NULL, lock_when_there, (void *)(uintptr_t)path);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int error = deaf_thread_create(&thread, lock_when_there, (void *)(uintptr_t)path);
     if (error)
         return err_set(e, STATUS_ERROR, "cannot start a thread: %s", strerror(error));
     pthread_detach(thread);

@@ -15,6 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/deaf_thread.h"
+
 /* What an instruction can need at once that it does not own, generously. */
 #define LOANS_MAX 16u
 /* Tables that it walks, the same: with code, source and destination across two pages each, and an
@@ -400,15 +402,10 @@ static int open_owner(struct ownership *o, struct owner *owner, struct err *e)
 static int start_serving(struct ownership *o, struct err *e)
 {
     const struct sigaction action = {.sa_handler = on_fault_signal};
-    sigset_t all, old;
-
     o->stop = eventfd(0, EFD_CLOEXEC);
     if (o->stop < 0 || sigaction(OWNERSHIP_SIGNAL, &action, NULL) < 0)
         return err_set(e, STATUS_ERROR, "cannot serve page faults: %s", strerror(errno));
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(&o->thread, NULL, serve_faults, o);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int rc = deaf_thread_create(&o->thread, serve_faults, o);
     o->serving = rc == 0;
     return rc ? err_set(e, STATUS_ERROR, "cannot make a thread: %s", strerror(rc)) : 0;
 }

@@ -1,7 +1,8 @@
 #include "recorder/storer.h"
 
 #include <assert.h>
-#include <signal.h>
+
+#include "base/deaf_thread.h"
 
 /* So many pages at a time: between them it looks for room in the writer's queue, so that the
  * machine's own data never wait for it. */
@@ -20,15 +21,9 @@ static void *store(void *opaque)
 
 void storer_begin(struct storer *s)
 {
-    sigset_t all, before;
-
     assert(!s->running);
     atomic_store(&s->done, false);
-    /* Signals are for the vCPU threads. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    s->running = pthread_create(&s->thread, NULL, store, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    s->running = deaf_thread_create(&s->thread, store, s) == 0;
     if (!s->running)
         store(s);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/deaf_thread.h"
 #include "recording/pack.h"
 
 #define QUEUE_MAX_BYTES (40u << 20)
@@ -194,8 +195,6 @@ struct block_queue *block_queue_start(int fd, const char *path, uint32_t version
                                       struct err *e)
 {
     struct block_queue *q = calloc(1, sizeof *q);
-    sigset_t all, before;
-
     if (!q) {
         err_set(e, STATUS_ERROR, "out of memory");
         return NULL;
@@ -214,11 +213,8 @@ struct block_queue *block_queue_start(int fd, const char *path, uint32_t version
     }
     XXH3_128bits_reset(q->digest);
 
-    /* Signals are for the vCPU threads; and a blocked SIGXFSZ leaves EFBIG, which says more. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&q->thread, NULL, queue_main, q);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    /* A blocked SIGXFSZ leaves EFBIG, which says more. */
+    int rc = deaf_thread_create(&q->thread, queue_main, q);
     if (rc) {
         block_queue_destroy(q);
         err_set(e, STATUS_ERROR, "cannot start the thread that writes the recording: %s",

@@ -15,6 +15,7 @@
 
 #include "base/bytes.h"
 #include "base/control_request.h"
+#include "base/deaf_thread.h"
 #include "base/now.h"
 #include "host/control/control_socket.h"
 
@@ -263,12 +264,7 @@ static void *serve(void *arg)
 
 static bool start_thread(struct control_server *s)
 {
-    sigset_t all, old;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    const bool started = pthread_create(&s->thread, NULL, serve, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    const bool started = deaf_thread_create(&s->thread, serve, s) == 0;
     return started;
 }
 

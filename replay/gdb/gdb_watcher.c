@@ -1,10 +1,11 @@
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "replay/gdb/gdb_session.h"
+
+#include "base/deaf_thread.h"
 
 /* gdb gives up waiting after two seconds, its remotetimeout. */
 #define KEEP_ALIVE_MS 1000
@@ -45,17 +46,11 @@ static void *watch(void *opaque)
 
 int gdb_watch_begin(struct gdb_watcher *w, struct gdb_session *s, bool keep_alive, struct err *e)
 {
-    sigset_t all, old;
-
     w->s = s;
     w->keep_alive = keep_alive;
     atomic_init(&w->called, false);
     w->gone = false;
-    /* Signals are for the threads that wait for them: one shall end KVM_RUN, not this. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(&w->thread, NULL, watch, w);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int error = deaf_thread_create(&w->thread, watch, w);
     if (error)
         return err_set(e, STATUS_ERROR, "cannot start a thread: %s", strerror(error));
     return 0;

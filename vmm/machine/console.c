@@ -4,7 +4,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/deaf_thread.h"
 #include "base/stop_signals.h"
 
 #define INPUT_BYTES  65536
@@ -193,16 +193,11 @@ struct console *console_open(int in_fd, int out_fd, bool raw, struct err *e)
 
 void console_on_input(struct console *c, void (*notify)(void *opaque), void *opaque)
 {
-    sigset_t all, old;
-
     c->notify = notify;
     c->opaque = opaque;
     if (c->in_fd < 0 || c->has_thread)
         return;
-    sigfillset(&all); /* signals are for the vCPU thread */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    c->has_thread = pthread_create(&c->thread, NULL, read_input, c) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    c->has_thread = deaf_thread_create(&c->thread, read_input, c) == 0;
 }
 
 void console_ignore_input(struct console *c)

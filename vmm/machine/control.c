@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 
 #include "base/bytes.h"
 #include "base/control_request.h"
+#include "base/deaf_thread.h"
 #include "base/stop_signals.h"
 #include "recording/snapshot.h"
 #include "vmm/machine/machine.h"
@@ -251,8 +251,6 @@ void control_close(struct control *c)
 void control_listen(struct control *c, struct machine *m, void (*notify)(void *opaque),
                     void *opaque)
 {
-    sigset_t all, old;
-
     if (!c)
         return;
     assert(!c->has_thread);
@@ -260,10 +258,7 @@ void control_listen(struct control *c, struct machine *m, void (*notify)(void *o
     c->notify = notify;
     c->opaque = opaque;
     c->stops = false;
-    sigfillset(&all); /* signals are for the vCPU thread */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    c->has_thread = pthread_create(&c->thread, NULL, control_thread, c) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    c->has_thread = deaf_thread_create(&c->thread, control_thread, c) == 0;
 }
 
 void control_ignore(struct control *c)

@@ -1,8 +1,8 @@
 #include "vmm/machine/disks.h"
 
 #include <assert.h>
-#include <signal.h>
 
+#include "base/deaf_thread.h"
 #include "base/now.h"
 
 /* A vCPU waits for a disk at the doorbell while its jobs take no longer than this on average: a
@@ -144,18 +144,13 @@ static unsigned count_of(const struct disks *d)
 
 void disks_listen(struct disks *d, void (*notify)(void *opaque), void *opaque)
 {
-    sigset_t all, old;
-
     assert(!d->has_thread);
     if (!count_of(d))
         return;
     d->notify = notify;
     d->opaque = opaque;
     d->stops = false;
-    sigfillset(&all); /* signals are for the vCPU thread */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    d->has_thread = pthread_create(&d->thread, NULL, disk_thread, d) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    d->has_thread = deaf_thread_create(&d->thread, disk_thread, d) == 0;
 }
 
 void disks_ignore(struct disks *d)

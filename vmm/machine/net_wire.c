@@ -6,13 +6,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/deaf_thread.h"
 #include "base/wire.h"
 
 #define READ_BYTES (64u << 10)
@@ -161,16 +161,11 @@ void net_wire_close(struct net_wire *w)
 
 void net_wire_listen(struct net_wire *w, void (*notify)(void *opaque), void *opaque)
 {
-    sigset_t all, old;
-
     assert(!w->has_thread);
     w->notify = notify;
     w->opaque = opaque;
     w->stops = false;
-    sigfillset(&all); /* signals are for the vCPU thread */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    w->has_thread = pthread_create(&w->thread, NULL, wire_thread, w) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    w->has_thread = deaf_thread_create(&w->thread, wire_thread, w) == 0;
 }
 
 void net_wire_ignore(struct net_wire *w)
