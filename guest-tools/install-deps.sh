@@ -21,8 +21,8 @@ test='bats git busybox-static gdb passt tshark python3 jq curl iproute2 fdisk do
 debian='debootstrap e2fsprogs fdisk dosfstools mtools xfsprogs btrfs-progs lvm2 binutils'
 # Those who use a Debian with a network from outside (make check-world).
 world='apache2-utils openssh-client postgresql-client curl apt-utils python3'
-# Those who look at cores of a kernel (make check-core).
-core='crash gdb python3-drgn'
+# Those who look at cores of a kernel (make check-core, which also wants a newer crash than Debian 12's).
+core='crash gdb python3-drgn busybox-static debootstrap'
 # Build a QEMU without a fault of Debian 12's ('make khost-qemu').
 qemu='dpkg-dev patch pkg-config meson ninja-build libglib2.0-dev libpixman-1-dev libattr1-dev libcap-ng-dev
     libslirp-dev libfdt-dev zlib1g-dev'

@@ -8,6 +8,7 @@
 set -u
 tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$tree/tests/lib/common.sh"
+. "$tree/tests/lib/suite.sh"
 guests='count-user hidden-counter many-pages faults smp-count linux'
 hosts=$BUILD/hosts
 number=0 status=0
@@ -25,24 +26,8 @@ tell() {
     status=1
 }
 
-# fetch_qemu SUITE: its package, with the libraries that it needs.
-fetch_qemu() {
-    local root=$hosts/qemu-$1
-    [ ! -x "$root/usr/bin/qemu-system-x86_64" ] || return 0
-    command -v debootstrap >/dev/null && [ "$(id -u)" = 0 ] || {
-        echo "# QEMU of $1: install debootstrap, and be root"
-        return 1
-    }
-    rm -rf "$root"
-    debootstrap --variant=minbase --include=qemu-system-x86 "$1" "$root" >"$hosts/debootstrap.log" 2>&1
-    local fetched=$?
-    umount -q "$root"/{proc,sys} # which it leaves
-    return $fetched
-}
-
 # make_host KERNEL QEMU: a directory of the emulated host's files, in $host.
 make_host() {
-    local root=$hosts/qemu-$2
     host=$hosts/$1-$2
     "$tree/guest-tools/khost/build.sh" "$hosts/kernel-$1" "$1" || return
     mkdir -p "$host"
@@ -52,11 +37,10 @@ make_host() {
     debian) ;;
     ours) ln -s "$BUILD/khost/qemu-system-x86_64" "$host" ;;
     *)
-        fetch_qemu "$2" || return
+        suite_root "$2" qemu-system-x86 qemu-system-x86_64 || return
         cat >"$host/qemu-system-x86_64" <<EOT
 #!/bin/sh
-exec "$root/lib64/ld-linux-x86-64.so.2" --library-path "$root/usr/lib/x86_64-linux-gnu" \\
-    "$root/usr/bin/qemu-system-x86_64" -L "$root/usr/share/qemu" -L "$root/usr/share/seabios" "\$@"
+exec ${in_root[@]@Q} -L "$root/usr/share/qemu" -L "$root/usr/share/seabios" "\$@"
 EOT
         chmod +x "$host/qemu-system-x86_64"
         ;;

@@ -65,8 +65,11 @@ qemu_machine() {
 # qemu HOW
 qemu() {
     : >run.out
-    if [ "$1" = replayed ]; then # nobody uses it
-        RR_PATIENCE=120 qemu_machine replayed || echo 'net: the replay of QEMU stood still' >&2
+    if [ "$1" = replayed ]; then # nobody uses it; where it stands still, once is enough
+        [ -e stood-still ] || RR_PATIENCE=120 qemu_machine replayed || {
+            echo 'net: the replay of QEMU stood still' >&2
+            touch stood-still
+        }
         return
     fi
     forwarded=$(free_port)
