@@ -72,7 +72,8 @@ static void on_cpu_request(void *opaque, unsigned cpu, enum cpu_request request,
 {
     struct pc *pc = opaque;
 
-    pc->config.cpu_request(pc->config.opaque, cpu, request, vector);
+    if (pc->config.cpu_request)
+        pc->config.cpu_request(pc->config.opaque, cpu, request, vector);
 }
 
 /* The RTC's alarm is an ACPI event, too. */

@@ -52,7 +52,7 @@ struct pc_config {
     unsigned cpus; /* 1 to APIC_CPUS_MAX */
     bool apics;    /* they have local APICs and an IOAPIC; true of several */
     void (*request)(void *opaque, enum machine_request request); /* the guest wants to end */
-    /* What a CPU does to another one, or to itself, by its local APIC. */
+    /* What a CPU does to another one, or to itself, by its local APIC. NULL: nobody looks. */
     void (*cpu_request)(void *opaque, unsigned cpu, enum cpu_request request, uint8_t vector);
     void (*mark)(void *opaque, const char *text); /* see struct mark_pin; NULL: nobody listens */
     void *opaque;                                 /* of entropy, of the requests and of mark */

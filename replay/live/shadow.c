@@ -252,15 +252,6 @@ static void request(void *opaque, enum machine_request wanted)
     s->end = wanted == MACHINE_POWEROFF ? END_POWEROFF : END_RESET;
 }
 
-/* What a CPU does to itself is in the recording, as events. */
-static void cpu_request(void *opaque, unsigned cpu, enum cpu_request wanted, uint8_t vector)
-{
-    (void)opaque;
-    (void)cpu;
-    (void)wanted;
-    (void)vector;
-}
-
 /* ---- what the guest does ---- */
 
 static void tell(struct shadow *s, uint64_t ns)
@@ -651,7 +642,6 @@ int shadow_open(struct shadow *s, struct player *p, const struct disk_set *disks
         .disks = disks,
         .entropy = entropy,
         .request = request,
-        .cpu_request = cpu_request,
         .opaque = s,
     };
     assert(!from || from->live);

@@ -400,14 +400,6 @@ static void no_request(void *opaque, enum machine_request request)
     (void)request;
 }
 
-static void no_cpu_request(void *opaque, unsigned cpu, enum cpu_request request, uint8_t vector)
-{
-    (void)opaque;
-    (void)cpu;
-    (void)request;
-    (void)vector;
-}
-
 static bool is_msr(const struct vcpu_exit *exit)
 {
     return exit->kind == EXIT_RDMSR || exit->kind == EXIT_WRMSR;
@@ -511,7 +503,6 @@ static void record(struct guest *g, struct disk *disk, uint64_t seed, unsigned s
         .epoch_ns = EPOCH_NS,
         .entropy = some_entropy,
         .request = no_request,
-        .cpu_request = no_cpu_request,
         .cpus = 1,
         .apics = g->apics,
         .opaque = g,
