@@ -111,7 +111,6 @@ static int run_sources(const struct run_options *o, struct run_sources *s, struc
 
     config.memory = o->memory;
     config.cpus = (unsigned)o->cpus;
-    config.apics = true;
     config.chaos = o->chaos;
     config.parallel = o->crew && o->cpus > 1;
     config.loose = o->loose;

@@ -131,7 +131,6 @@ static char *text_of(json_t *description)
 /* What of its options says how it ran, where that is not as ever. */
 static void describe_options(json_t *machine, const struct run_options *o, const struct machine *m)
 {
-    json_object_set_new(machine, "apics", json_boolean(m->config.apics));
     json_object_set_new(machine, "mxcsr_mask", json_integer(vcpu_mxcsr_mask()));
     json_object_set_new(machine, "frame_rf", json_string(frame_rf_name(frame_rf_here())));
     json_object_set_new(machine, "epoch_ns", json_integer((json_int_t)m->pc.time.epoch_ns));

@@ -288,7 +288,7 @@ static void put_madt(struct bytes *out, unsigned cpus)
     end_table(out, table);
 }
 
-void acpi_build(struct bytes *out, uint32_t base, unsigned cpus, bool apics)
+void acpi_build(struct bytes *out, uint32_t base, unsigned cpus)
 {
     size_t start = out->len;
 
@@ -306,7 +306,7 @@ void acpi_build(struct bytes *out, uint32_t base, unsigned cpus, bool apics)
     align(out, start, 16);
     tables[count++] = base + (uint32_t)(out->len - start);
     put_fadt(out, facs, dsdt);
-    if (apics) {
+    if (cpus > 1) {
         align(out, start, 16);
         tables[count++] = base + (uint32_t)(out->len - start);
         put_madt(out, cpus);

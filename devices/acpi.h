@@ -18,9 +18,9 @@
  * Append the tables to out, as they are to stand in guest memory from base on; the RSDP is the
  * first thing there. base is a multiple of 64 below 4 GiB - 1 MiB, and within 0xe0000-0xfffff if
  * the guest is to find the RSDP by searching. The tables take less than 8 KiB.
- * apics: whether the CPUs have local APICs and there is an IOAPIC; true of several.
+ * cpus: 1 is a machine without APICs.
  */
-void acpi_build(struct bytes *out, uint32_t base, unsigned cpus, bool apics);
+void acpi_build(struct bytes *out, uint32_t base, unsigned cpus);
 
 /*
  * The IRQ that a PCI interrupt pin is wired to: device 0 to 31 on bus 0, pin 0 (INTA) to 3 (INTD).

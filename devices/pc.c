@@ -72,8 +72,7 @@ static void on_cpu_request(void *opaque, unsigned cpu, enum cpu_request request,
 {
     struct pc *pc = opaque;
 
-    if (pc->config.cpu_request)
-        pc->config.cpu_request(pc->config.opaque, cpu, request, vector);
+    pc->config.cpu_request(pc->config.opaque, cpu, request, vector);
 }
 
 /* The RTC's alarm is an ACPI event, too. */
@@ -86,11 +85,11 @@ static void on_alarm(void *opaque, unsigned irq, bool level)
         pmtimer_rtc_alarm(&pc->pmtimer);
 }
 
-/* Before the wires that lead there. */
+/* Where there are several CPUs: before the wires that lead there. */
 static int make_apics(struct pc *pc, struct err *e)
 {
     apic_bus_init(&pc->apics, (struct cpu_request_pin){.send = on_cpu_request, .opaque = pc});
-    if (!pc->config.apics)
+    if (pc->config.cpus == 1)
         return 0;
     for (unsigned i = 0; i < pc->config.cpus; i++)
         lapic_init(&pc->lapics[i], &pc->apics, &pc->time.ops);
@@ -213,7 +212,6 @@ static int make(struct pc *pc, const struct pc_config *config, uint64_t now, str
         .epoch_ns = config->epoch_ns,
     };
     assert(config->cpus >= 1 && config->cpus <= APIC_CPUS_MAX);
-    assert(config->apics || config->cpus == 1);
     if (make_apics(pc, e) < 0 || add_legacy_devices(pc, e) < 0 || add_pci_devices(pc, e) < 0 ||
         add_command_device(pc, e) < 0)
         return -1;

@@ -49,10 +49,9 @@ struct pc_config {
     bool has_command; /* the machine runs one command (command_device.h), */
     struct command_link
         *command;  /* ... and where its streams lead; stays the caller's, may be NULL */
-    unsigned cpus; /* 1 to APIC_CPUS_MAX */
-    bool apics;    /* they have local APICs and an IOAPIC; true of several */
+    unsigned cpus; /* 1 to APIC_CPUS_MAX; several have local APICs and an IOAPIC, one has none */
     void (*request)(void *opaque, enum machine_request request); /* the guest wants to end */
-    /* What a CPU does to another one, or to itself, by its local APIC. NULL: nobody looks. */
+    /* What one of several CPUs does to another, or to itself, by its local APIC. */
     void (*cpu_request)(void *opaque, unsigned cpu, enum cpu_request request, uint8_t vector);
     void (*mark)(void *opaque, const char *text); /* see struct mark_pin; NULL: nobody listens */
     void *opaque;                                 /* of entropy, of the requests and of mark */

@@ -56,7 +56,6 @@
  *   24  frames of NICs are events; what devices read to follow their rings is not
  *   25  requests of disks may be completed behind their doorbell: when is an event
  *   26  marks, and further boots of the machine, are events
- *   27  a machine with one CPU has APICs, where the description says so
  *
  * BLOCK
  *
@@ -109,7 +108,7 @@
  *               The block before INDEX is an EPOCH.
  */
 #define RECORDING_MAGIC   "DITTOREC"
-#define RECORDING_VERSION 27u
+#define RECORDING_VERSION 26u
 #define RECORDING_OLDEST  12u
 /* The first with what a reader can do nothing about (18 above), and those that a reader has to
  * tell from the ones before them. */

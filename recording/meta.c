@@ -57,11 +57,6 @@ bool meta_owns_tsd(const json_t *meta)
     return json_is_true(of_machine(meta, "owns_tsd"));
 }
 
-bool meta_has_apics(const json_t *meta)
-{
-    return json_is_true(of_machine(meta, "apics")) || meta_cpus(meta) > 1;
-}
-
 uint32_t meta_mxcsr_mask(const json_t *meta)
 {
     return (uint32_t)json_integer_value(of_machine(meta, "mxcsr_mask"));

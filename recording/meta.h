@@ -24,8 +24,6 @@ bool meta_is_crew(const json_t *meta);
 const char *meta_clock(const json_t *meta);
 /* Whether CR4.TSD is dittovm's in that machine (vmm/kvm/cr4.h). */
 bool meta_owns_tsd(const json_t *meta);
-/* Whether its CPUs had local APICs: before format 27 only several had. */
-bool meta_has_apics(const json_t *meta);
 /* What FXSAVE stores as MXCSR_MASK on the CPU that it ran on; 0 when it does not say. */
 uint32_t meta_mxcsr_mask(const json_t *meta);
 /* Which frames have RF set on the CPU that it ran on (vmm/kvm/frame_rf.h has the names). A

@@ -476,7 +476,7 @@ static bool is_followed(const struct vcpu_exit *exit)
 {
     return exit->kind == EXIT_PIO_IN || exit->kind == EXIT_PIO_OUT ||
            exit->kind == EXIT_MMIO_READ || exit->kind == EXIT_MMIO_WRITE ||
-           exit->kind == EXIT_RDMSR || exit->kind == EXIT_WRMSR;
+           exit->kind == EXIT_RDMSR;
 }
 
 int player_next(struct player *p, const struct event **next, struct err *e)

@@ -106,7 +106,6 @@ struct player {
     struct recording *recording;
     struct vm vm;
     bool owns_tsd;          /* CR4.TSD was the recorder's (vmm/kvm/cr4.h) */
-    bool apics;             /* its CPUs had some */
     uint32_t mxcsr_mask;    /* of the CPU that it was recorded on; 0: not known */
     enum frame_rf frame_rf; /* of that CPU */
     bool parallel; /* its vCPUs ran at the same time (player_crew.c): they have VMs of their own */

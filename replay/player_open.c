@@ -98,8 +98,7 @@ static int load_state(struct player *p, struct err *e)
     return rc;
 }
 
-/* Also p->cpu_count, p->parallel, p->owns_tsd, p->apics, p->mxcsr_mask, p->frame_rf and
- * p->runs_command. */
+/* Also p->cpu_count, p->parallel, p->owns_tsd, p->mxcsr_mask, p->frame_rf and p->runs_command. */
 static int read_meta(struct player *p, uint64_t *memory, bool *counted, struct err *e)
 {
     json_t *meta = meta_load(p->recording, e);
@@ -113,7 +112,6 @@ static int read_meta(struct player *p, uint64_t *memory, bool *counted, struct e
     *counted = ops && ops->counts;
     p->cpu_count = meta_cpus(meta);
     p->owns_tsd = meta_owns_tsd(meta);
-    p->apics = meta_has_apics(meta);
     p->mxcsr_mask = meta_mxcsr_mask(meta);
     p->frame_rf = frame_rf_named(meta_frame_rf(meta));
     p->parallel = meta_is_crew(meta);
@@ -164,8 +162,7 @@ static int open_cpus(struct player *p, const struct clock_ops *clock, bool count
 {
     for (unsigned i = 0; i < p->cpu_count; i++) {
         struct player_cpu *cpu = &p->cpus[i];
-        struct vm *vm = p->parallel ? &p->views.vm[i] : &p->vm;
-        if (vcpu_create(&cpu->vcpu, vm, i, p->cpu_count, p->apics, e) < 0)
+        if (vcpu_create(&cpu->vcpu, p->parallel ? &p->views.vm[i] : &p->vm, i, p->cpu_count, e) < 0)
             return -1;
         cpu->vcpu.owns_tsd = p->owns_tsd;
         cpu->vcpu.bare_rdtsc = recording_version(p->recording) < RECORDING_RDTSC_PREFIXES;

@@ -83,7 +83,7 @@ static int find_point(struct live *l, struct err *e)
     return rc;
 }
 
-/* The schedule does not go live yet. */
+/* Local APICs, IOAPIC and the schedule do not go live yet. */
 static int check_cpus(const struct live *l, struct err *e)
 {
     if (meta_cpus(l->meta) == 1)
@@ -252,7 +252,6 @@ int live_machine(struct live *l, const struct machine_config *how, struct machin
     struct machine_config config = *how;
 
     config.cpus = 1;
-    config.apics = meta_has_apics(l->meta);
     config.owns_tsd = meta_owns_tsd(l->meta);
     config.disks = &l->disks;
     if (machine_create_from(m, &config, console, &l->state, e) < 0)

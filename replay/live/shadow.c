@@ -272,77 +272,23 @@ static void tell_ticks(struct shadow *s, const struct vcpu_exit *exit)
     tell(s, ns_of_tick(known + (uint32_t)(low - (uint32_t)known), PM_TIMER_HZ));
 }
 
-static bool is_msr(const struct vcpu_exit *exit)
-{
-    return exit->kind == EXIT_RDMSR || exit->kind == EXIT_WRMSR;
-}
-
-/* Whether devices serve it, and their state depends on it. */
-static bool is_of_devices(const struct shadow *s, const struct vcpu_exit *exit)
-{
-    if (is_msr(exit))
-        return pc_has_msr(&s->pc, (uint32_t)exit->at);
-    const struct bus_access access = access_of(0, exit);
-    return !pc_is_pm_timer(&access);
-}
-
-/* What another access tells the guest of the time. */
-static void tell_by(struct shadow *s, const struct vcpu_exit *exit)
-{
-    uint64_t value;
-
-    if (!is_msr(exit)) {
-        tell_ticks(s, exit);
-    } else if (exit->kind == EXIT_RDMSR && exit->at == MSR_IA32_TSC) {
-        memcpy(&value, exit->data, sizeof value);
-        tell(s, value);
-    }
-}
-
-/* What the guest has written to CR8 by itself: its local APIC sees that, too. */
-static void note_task_priority(struct shadow *s)
-{
-    struct lapic *lapic = pc_lapic(&s->pc, 0);
-
-    if (lapic && lapic_cr8(lapic) != vcpu_cr8(&s->player->cpu->vcpu))
-        lapic_set_cr8(lapic, vcpu_cr8(&s->player->cpu->vcpu));
-}
-
-/* Serve an access to these data; returns whether it has asked for the time. */
-static bool serve_data(struct shadow *s, const struct vcpu_exit *exit, uint8_t *data, uint64_t now)
-{
-    uint64_t value;
-    bool ok;
-
-    if (!is_msr(exit)) {
-        struct bus_access ours = access_of(0, exit);
-        ours.data = data;
-        return pc_serve(&s->pc, &ours, now);
-    }
-    memcpy(&value, data, sizeof value);
-    const bool asked =
-        pc_serve_msr(&s->pc, 0, (uint32_t)exit->at, exit->kind == EXIT_WRMSR, now, &value, &ok);
-    if (ok)
-        memcpy(data, &value, sizeof value);
-    return asked;
-}
-
 static int serve(struct shadow *s, const struct vcpu_exit *exit)
 {
     uint8_t data[PIO_MAX_BYTES];
+    struct bus_access ours = access_of(0, exit);
     const size_t len = (size_t)exit->size * exit->count;
     const struct event *next;
     uint64_t now = s->pc.time.now_ns;
 
     assert(len <= sizeof data);
     memcpy(data, exit->data, len);
+    ours.data = data;
     if (player_next(s->player, &next, s->e) < 0)
         return -1;
     if (next && next->kind == EVENT_TIME)
         now = next->time_ns; /* if it is this access's; nobody asks otherwise */
     s->unknown = false;
-    note_task_priority(s);
-    const bool asked = serve_data(s, exit, data, now);
+    const bool asked = pc_serve(&s->pc, &ours, now);
     if (s->differs)
         return -1;
     if (asked) {
@@ -351,13 +297,8 @@ static int serve(struct shadow *s, const struct vcpu_exit *exit)
         tell(s, now);
         player_pass(s->player);
     }
-    const bool reads =
-        exit->kind == EXIT_PIO_IN || exit->kind == EXIT_MMIO_READ || exit->kind == EXIT_RDMSR;
-    if (reads && memcmp(data, exit->data, len) != 0)
-        return differ(s, "%s %#llx reads otherwise",
-                      is_msr(exit)                   ? "MSR"
-                      : exit->kind == EXIT_MMIO_READ ? "address"
-                                                     : "port",
+    if (!ours.write && memcmp(data, exit->data, len) != 0)
+        return differ(s, "%s %#llx reads otherwise", ours.mmio ? "address" : "port",
                       (unsigned long long)exit->at);
     return 0;
 }
@@ -365,14 +306,22 @@ static int serve(struct shadow *s, const struct vcpu_exit *exit)
 static int follow_access(struct player_follower *f, const struct vcpu_exit *exit, struct err *e)
 {
     struct shadow *s = shadow_of(f);
+    uint64_t value;
 
     s->e = e;
     if (exit->kind == EXIT_PIO_OUT && exit->at == KEXEC_PORT && s->kexec_hook && !s->kexec_at &&
         s->player->cpu->vcpu.regs->rip == s->kexec_hook)
         s->kexec_at = s->player->ordinal;
     tell(s, s->player->tsc); /* an RDTSC since the last time */
-    if (!is_of_devices(s, exit)) {
-        tell_by(s, exit);
+    if (exit->kind == EXIT_RDMSR) {
+        memcpy(&value, exit->data, sizeof value);
+        if (exit->at == MSR_IA32_TSC)
+            tell(s, value);
+        return 0;
+    }
+    const struct bus_access access = access_of(0, exit);
+    if (pc_is_pm_timer(&access)) {
+        tell_ticks(s, exit);
         return 0;
     }
     if (!s->hold || s->player->ordinal < s->hold)
@@ -397,6 +346,7 @@ int shadow_go_on(struct shadow *s, struct err *e)
 static int follow_event(struct player_follower *f, const struct event *event, struct err *e)
 {
     struct shadow *s = shadow_of(f);
+    struct irqchip *chip = &s->pc.irqchip;
 
     s->e = e;
     switch (event->kind) {
@@ -429,13 +379,11 @@ static int follow_event(struct player_follower *f, const struct event *event, st
         tell(s, event->boot.time_ns);
         return pc_reset(&s->pc, event->boot.time_ns, e);
     case EVENT_INJECT:
-        note_task_priority(s);
-        if (!pc_irq_pending(&s->pc, 0) || pc_irq_acknowledge(&s->pc, 0) != event->vector)
+        if (!irqchip_pending(chip) || irqchip_acknowledge(chip) != event->vector)
             return differ(s, "there is no interrupt with vector %#x", event->vector);
         return 0;
     case EVENT_WINDOW:
-        note_task_priority(s);
-        if (event->window != pc_irq_pending(&s->pc, 0))
+        if (event->window != irqchip_pending(chip))
             return differ(s, "an interrupt is %s", event->window ? "missing" : "too many");
         return 0;
     default:
@@ -530,15 +478,12 @@ static int load_access(struct shadow *s, struct stream_reader *in, uint64_t len,
     const struct sync_point *sync = &s->player->cpu->last_sync;
     const bool mmio = sync->kind == EXIT_MMIO_READ || sync->kind == EXIT_MMIO_WRITE;
     const bool pio = sync->kind == EXIT_PIO_IN || sync->kind == EXIT_PIO_OUT;
-    const bool msr = sync->kind == EXIT_RDMSR || sync->kind == EXIT_WRMSR;
 
     if (!len)
         return 0;
-    if ((!mmio && !pio && !msr) || len > sizeof s->held_data ||
-        len != (uint64_t)sync->size * sync->count ||
-        (mmio  ? sync->size < 1 || sync->size > 8
-         : msr ? sync->size != 8
-               : sync->size != 1 && sync->size != 2 && sync->size != 4) ||
+    if ((!mmio && !pio) || len > sizeof s->held_data || len != (uint64_t)sync->size * sync->count ||
+        (mmio ? sync->size < 1 || sync->size > 8
+              : sync->size != 1 && sync->size != 2 && sync->size != 4) ||
         stream_read(in, s->held_data, (size_t)len) < 0)
         return err_set(e, STATUS_BAD_RECORDING,
                        "%s is damaged: a snapshot has an access that is none",
@@ -637,7 +582,6 @@ int shadow_open(struct shadow *s, struct player *p, const struct disk_set *disks
     };
     struct pc_config config = {
         .cpus = 1,
-        .apics = p->apics,
         .dma = &s->dma,
         .disks = disks,
         .entropy = entropy,

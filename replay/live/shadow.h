@@ -60,7 +60,7 @@ struct shadow {
  * or where a snapshot is (`from`, which has what is wanted for it: from->live). The disks, with the
  * contents that they had when the recorded machine was made, may be NULL; they stay the caller's,
  * also when this fails, and what the machine had written to them by then is written to them. A
- * machine with several CPUs is refused: whose turn it is is not followed.
+ * machine with several CPUs is refused: its APICs, and whose turn it is, are not followed.
  * kexec_hook: of struct kernel_code. Before p goes on, call shadow_go_on().
  */
 int shadow_open(struct shadow *s, struct player *p, const struct disk_set *disks,

@@ -77,8 +77,7 @@ static void topology_leaf(struct kvm_cpuid_entry2 *leaf, unsigned number, unsign
     };
 }
 
-int cpuid_install_ditto_v1(int vcpu_fd, unsigned cpu_index, unsigned cpu_count, bool has_apic,
-                           struct err *e)
+int cpuid_install_ditto_v1(int vcpu_fd, unsigned cpu_index, unsigned cpu_count, struct err *e)
 {
     static const char brand[48] = "dittovm virtual CPU, model ditto-v1";
     struct {
@@ -86,25 +85,24 @@ int cpuid_install_ditto_v1(int vcpu_fd, unsigned cpu_index, unsigned cpu_count, 
         struct kvm_cpuid_entry2 leaf[32];
     } cpuid = {0};
     const bool smp = cpu_count > 1;
-    const uint32_t apic = has_apic ? EDX_APIC : 0;
+    const uint32_t apic = smp ? EDX_APIC : 0;
     unsigned n = 0, core_bits = 0;
 
-    assert(has_apic || !smp);
     while (1u << core_bits < cpu_count)
         core_bits++;
 #define LEAF(number, a, b, c, d)                                                                   \
     cpuid.leaf[n++] = (struct kvm_cpuid_entry2){                                                   \
         .function = (number), .eax = (a), .ebx = (b), .ecx = (c), .edx = (d)}
 
-    LEAF(0, has_apic ? 0xb : 7, TEXT4('A', 'u', 't', 'h'), TEXT4('c', 'A', 'M', 'D'),
+    LEAF(0, smp ? 0xb : 7, TEXT4('A', 'u', 't', 'h'), TEXT4('c', 'A', 'M', 'D'),
          TEXT4('e', 'n', 't', 'i'));
     LEAF(1, CPUID_SIGNATURE, cpu_index << 24 | cpu_count << 16 | 8 << 8,
          ECX_SSE3 | ECX_SSSE3 | ECX_CX16 | ECX_SSE41 | ECX_SSE42 | ECX_POPCNT | ECX_HYPERVISOR |
-             (has_apic ? ECX_X2APIC : 0),
+             (smp ? ECX_X2APIC : 0),
          EDX_SHARED | EDX_CLFLUSH | EDX_SSE | EDX_SSE2 | apic | (smp ? EDX_HTT : 0));
-    for (unsigned leaf = 2; leaf <= (has_apic ? 10 : 7); leaf++)
-        LEAF(leaf, leaf == 6 && has_apic ? EAX_ARAT : 0, 0, 0, 0);
-    if (has_apic) {
+    for (unsigned leaf = 2; leaf <= (smp ? 10 : 7); leaf++)
+        LEAF(leaf, leaf == 6 && smp ? EAX_ARAT : 0, 0, 0, 0);
+    if (smp) {
         topology_leaf(&cpuid.leaf[n++], 0, 0, 1, LEVEL_THREAD, cpu_index);
         topology_leaf(&cpuid.leaf[n++], 1, core_bits, cpu_count, LEVEL_CORE, cpu_index);
         topology_leaf(&cpuid.leaf[n++], 2, 0, 0, LEVEL_NONE, cpu_index);

@@ -106,7 +106,7 @@ bool micro_guest_load(struct micro_guest *g, const uint8_t *code, size_t length,
     void *at = guest_memory_at(&g->vm.memory, MICRO_CODE, length);
 
     assert(at && (cpl == 0 || cpl == 3));
-    if (vcpu_create(&g->vcpu, &g->vm, 0, 1, false, &e) < 0) {
+    if (vcpu_create(&g->vcpu, &g->vm, 0, 1, &e) < 0) {
         probe_says(o, PROBE_BROKEN, "%.200s", e.text);
         return false;
     }

@@ -37,8 +37,7 @@ static int enable_apic(struct vcpu *vcpu, struct err *e)
     return 0;
 }
 
-int vcpu_create(struct vcpu *vcpu, struct vm *vm, unsigned index, unsigned count, bool has_apic,
-                struct err *e)
+int vcpu_create(struct vcpu *vcpu, struct vm *vm, unsigned index, unsigned count, struct err *e)
 {
     *vcpu = (struct vcpu){.vm = vm, .index = index, .fd = -1};
     vcpu->fd = ioctl(vm->fd, KVM_CREATE_VCPU, (unsigned long)index);
@@ -53,8 +52,8 @@ int vcpu_create(struct vcpu *vcpu, struct vm *vm, unsigned index, unsigned count
     vcpu->run = run;
     vcpu->regs = &vcpu->run->s.regs.regs;
     vcpu->run->kvm_valid_regs = KVM_SYNC_X86_REGS;
-    if (cpuid_install_ditto_v1(vcpu->fd, index, count, has_apic, e) < 0 ||
-        (has_apic && enable_apic(vcpu, e) < 0)) {
+    if (cpuid_install_ditto_v1(vcpu->fd, index, count, e) < 0 ||
+        (count > 1 && enable_apic(vcpu, e) < 0)) {
         vcpu_destroy(vcpu);
         return -1;
     }

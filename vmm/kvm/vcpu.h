@@ -51,10 +51,9 @@ struct vcpu {
     bool without_mxcsr;
 };
 
-/* Number `index` of `count`, at most MAX_VCPUS. has_apic: see vmm/kvm/cpuid.h. It must not be
- * moved, and be destroyed before vm. */
-int vcpu_create(struct vcpu *vcpu, struct vm *vm, unsigned index, unsigned count, bool has_apic,
-                struct err *e);
+/* Number `index` of `count`, at most MAX_VCPUS. It must not be moved, and be destroyed before vm.
+ */
+int vcpu_create(struct vcpu *vcpu, struct vm *vm, unsigned index, unsigned count, struct err *e);
 void vcpu_destroy(struct vcpu *vcpu);
 
 /* Run until the next exit. Returns 0, or -1 when KVM failed (exit->kind is then EXIT_FAILED). */

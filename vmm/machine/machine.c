@@ -114,7 +114,6 @@ static int make_devices(struct machine *m, struct err *e)
         .command = m->config.command ? &m->config.command->link : NULL,
         .entropy = host_entropy,
         .cpus = m->config.cpus,
-        .apics = m->config.apics,
         .request = on_request,
         .cpu_request = on_cpu_request,
         .mark = on_mark,
@@ -249,7 +248,7 @@ static int load_kernel(struct machine *m, struct machine_boot *boot, struct err 
 
     if (boot_load(&config, &m->vm.memory, &state, e) < 0)
         return -1;
-    acpi_build(&acpi, ACPI_BASE, m->config.cpus, m->config.apics);
+    acpi_build(&acpi, ACPI_BASE, m->config.cpus);
     void *tables = guest_memory_at(&m->vm.memory, ACPI_BASE, acpi.len);
     assert(tables);
     memcpy(tables, acpi.data, acpi.len);
@@ -270,7 +269,7 @@ static int create_cpus(struct machine *m, struct err *e)
         struct machine_cpu *cpu = &m->cpus[i];
         cpu->state = i ? CPU_STOPPED : CPU_RUNS;
         struct vm *vm = m->config.parallel ? &m->views.vm[i] : &m->vm;
-        if (vcpu_create(&cpu->vcpu, vm, i, m->config.cpus, m->config.apics, e) < 0)
+        if (vcpu_create(&cpu->vcpu, vm, i, m->config.cpus, e) < 0)
             return -1;
         cpu->vcpu.owns_tsd = m->config.owns_tsd;
         cpu->vcpu.steps_at_any_window = m->config.parallel;

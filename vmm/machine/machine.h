@@ -30,7 +30,6 @@
 struct machine_config {
     uint64_t memory; /* bytes */
     unsigned cpus;   /* 1 to MAX_VCPUS */
-    bool apics;      /* false only for one that goes on from a recording before format 27 */
     bool parallel;   /* several CPUs run at the same time (vmm/machine/crew/crew.h) */
     bool loose;      /* ... and nothing orders what they do to memory: it cannot be recorded */
     uint64_t chaos;  /* seed of random turns, or quanta, of several CPUs; 0: fair ones */

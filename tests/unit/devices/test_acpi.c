@@ -50,7 +50,7 @@ static void test_root_leads_to_every_table(void **unused)
     struct bytes tables = {0};
 
     (void)unused;
-    acpi_build(&tables, BASE, 1, false);
+    acpi_build(&tables, BASE, 1);
     assert_true(tables.len < 8192);
     assert_memory_equal(tables.data, "RSD PTR ", 8);
     assert_int_equal(sum(tables.data, 20), 0);
@@ -88,7 +88,7 @@ static void test_madt_describes_the_apics(void **unused)
     struct bytes tables = {0};
 
     (void)unused;
-    acpi_build(&tables, BASE, 3, true);
+    acpi_build(&tables, BASE, 3);
     const uint8_t *rsdt = table(&tables, number(tables.data + 16, 4), "RSDT");
     const uint8_t *xsdt = table(&tables, number(tables.data + 24, 8), "XSDT");
     assert_int_equal(number(rsdt + 4, 4), 36 + 2 * 4);
@@ -104,7 +104,7 @@ static void test_fadt_describes_the_fixed_hardware(void **unused)
     struct bytes tables = {0};
 
     (void)unused;
-    acpi_build(&tables, BASE, 1, false);
+    acpi_build(&tables, BASE, 1);
     const uint8_t *rsdt = table(&tables, number(tables.data + 16, 4), "RSDT");
     const uint8_t *fadt = table(&tables, number(rsdt + 36, 4), "FACP");
     assert_int_equal(number(fadt + 46, 2), PM_SCI_IRQ);
@@ -133,7 +133,7 @@ static void test_dsdt_routes_every_pin(void **unused)
     struct bytes tables = {0};
 
     (void)unused;
-    acpi_build(&tables, BASE, 1, false);
+    acpi_build(&tables, BASE, 1);
     const uint8_t *rsdt = table(&tables, number(tables.data + 16, 4), "RSDT");
     const uint8_t *fadt = table(&tables, number(rsdt + 36, 4), "FACP");
     const uint8_t *dsdt = table(&tables, number(fadt + 40, 4), "DSDT");
@@ -183,9 +183,9 @@ static void test_tables_can_follow_other_bytes(void **unused)
     struct bytes alone = {0}, after = {0};
 
     (void)unused;
-    acpi_build(&alone, BASE, 1, false);
+    acpi_build(&alone, BASE, 1);
     bytes_put(&after, "xyz", 3);
-    acpi_build(&after, BASE, 1, false);
+    acpi_build(&after, BASE, 1);
     assert_int_equal(after.len, alone.len + 3);
     assert_memory_equal(after.data + 3, alone.data, alone.len);
     bytes_free(&alone);

@@ -42,7 +42,6 @@ static void make(struct pc *p, unsigned cpus)
         .dma = &no_dma,
         .entropy = no_entropy,
         .cpus = cpus,
-        .apics = cpus > 1,
         .request = on_request,
         .cpu_request = on_cpu_request,
     };

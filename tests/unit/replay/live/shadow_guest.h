@@ -54,9 +54,6 @@ struct guest {
     } lane;
     struct vcpu vcpu;
     struct kvm_regs regs;
-    struct kvm_run run; /* of whichever vCPU: its CR8 */
-    bool apics;
-    unsigned interrupts; /* that it has taken, when it is recorded */
     uint64_t now, random_time;
     bool window;
     /* When it is replayed. */
@@ -251,41 +248,6 @@ static void use_port(struct guest *g)
         do_access(g, EXIT_PIO_OUT, port, size, count, r >> 24 & (port >= 0x600 ? 0xdfff : 0xff));
 }
 
-/* Its local APIC, by addresses or, some time later, by MSRs, and the IOAPIC. */
-static void use_apics(struct guest *g)
-{
-    static const struct {
-        uint16_t at;
-        uint32_t values; /* bits of which any may be written */
-    } registers[] = {{0x20, 0},     {0x80, 0x3f},     {0xb0, 0},        {0xf0, 0x3f},
-                     {0x300, 0x7f}, {0x320, 0x2007f}, {0x350, 0x1007f}, {0x380, 0xffffff},
-                     {0x390, 0},    {0x3e0, 0xb},     {0x200, 0},       {0x280, 0}};
-    const uint64_t r = next(&g->random);
-    const unsigned which = r % (sizeof registers / sizeof *registers), at = registers[which].at;
-    uint64_t value = r >> 16 & registers[which].values;
-
-    if (at == 0xf0)
-        value |= 0x1c0; /* on */
-    if (at == 0x300)
-        value |= 0x40040; /* to itself */
-    if (r >> 8 & 1) {
-        mmio_out(g, IOAPIC_BASE, 4, 0x10 + (r >> 9) % 48);
-        do_access(g, r >> 60 & 1 ? EXIT_MMIO_READ : EXIT_MMIO_WRITE, IOAPIC_BASE + 0x10, 4, 1,
-                  0x30 | (r >> 16 & 0x1a00f));
-    } else if (r >> 9 & 1) {
-        do_access(g, r >> 10 & 1 ? EXIT_MMIO_READ : EXIT_MMIO_WRITE, APIC_BASE + at, 4, 1, value);
-    } else if (r >> 10 & 3) {
-        do_access(g, r >> 12 & 1 ? EXIT_RDMSR : EXIT_WRMSR, MSR_X2APIC_FIRST + (at >> 4), 8, 1,
-                  value);
-    } else {
-        do_access(g, EXIT_RDMSR, MSR_IA32_APIC_BASE, 8, 1, 0);
-        if (r >> 40 & 3)
-            g->run.cr8 = r >> 16 & 7;
-        else
-            do_access(g, EXIT_WRMSR, MSR_IA32_APIC_BASE, 8, 1, APIC_BASE | 0xd00);
-    }
-}
-
 static void initialize(struct guest *g)
 {
     static const uint8_t words[] = {0x11, 0x20, 0x04, 0x01}; /* ICW1 to 4 */
@@ -317,8 +279,6 @@ static void run_guest(struct guest *g, uint64_t seed, unsigned steps)
             use_disk(g);
         else if (r % 32 == 1)
             use_entropy(g);
-        else if (r % 8 == 4 && g->apics)
-            use_apics(g);
         else if (r % 8 == 2)
             do_access(g, EXIT_MMIO_READ, (r >> 8 & 1 ? BLK : RNG) + (r >> 9 & 1) * VIRTIO_PCI_ISR,
                       4, 1, 0);
@@ -400,47 +360,16 @@ static void no_request(void *opaque, enum machine_request request)
     (void)request;
 }
 
-static bool is_msr(const struct vcpu_exit *exit)
-{
-    return exit->kind == EXIT_RDMSR || exit->kind == EXIT_WRMSR;
-}
-
-static void record_msr(struct guest *g, const struct vcpu_exit *exit)
-{
-    uint8_t answer[9] = {0};
-    uint64_t value;
-    bool ok;
-
-    memcpy(&value, exit->data, sizeof value);
-    if (pc_serve_msr(&g->pc, 0, (uint32_t)exit->at, exit->kind == EXIT_WRMSR, g->now, &value, &ok))
-        recorder_time(g->recorder, g->now);
-    memcpy(answer, &value, sizeof value);
-    answer[8] = !ok;
-    recorder_input(g->recorder, answer, sizeof answer);
-}
-
 static void record_access(struct guest *g, struct vcpu_exit *exit)
 {
-    struct lapic *lapic = pc_lapic(&g->pc, 0);
-
     g->regs.rax = next(&g->random_time);
     recorder_sync(g->recorder, &g->vcpu, exit);
     g->now += next(&g->random_time) % 60000;
-    if (lapic && lapic_cr8(lapic) != g->run.cr8)
-        lapic_set_cr8(lapic, (uint8_t)g->run.cr8);
-    if (is_msr(exit)) {
-        record_msr(g, exit);
-    } else {
-        const struct bus_access access = access_of(0, exit);
-        if (pc_serve(&g->pc, &access, g->now))
-            recorder_time(g->recorder, g->now);
-    }
+    const struct bus_access access = access_of(0, exit);
+    if (pc_serve(&g->pc, &access, g->now))
+        recorder_time(g->recorder, g->now);
     if (exit->kind == EXIT_PIO_IN || exit->kind == EXIT_MMIO_READ)
         recorder_input(g->recorder, exit->data, (size_t)exit->size * exit->count);
-    if (lapic && lapic_cr8(lapic) != g->run.cr8) {
-        g->run.cr8 = lapic_cr8(lapic);
-        recorder_cr8(g->recorder, (uint8_t)g->run.cr8);
-    }
 }
 
 /* As the run loop of a machine: time passes, keys are pressed, interrupts are taken. */
@@ -461,21 +390,14 @@ static void record_pass(struct guest *g)
         recorder_received(g->recorder, keys,
                           serial_receive(&g->pc.serial, keys, 1 + (r >> 33) % 16));
     }
-    bool pending = pc_irq_pending(&g->pc, 0);
+    bool pending = irqchip_pending(&g->pc.irqchip);
     if (pending && r >> 40 & 3) {
-        recorder_interrupt(g->recorder, pc_irq_acknowledge(&g->pc, 0));
-        pending = pc_irq_pending(&g->pc, 0);
-        g->interrupts++;
+        recorder_interrupt(g->recorder, irqchip_acknowledge(&g->pc.irqchip));
+        pending = irqchip_pending(&g->pc.irqchip);
     }
     if (pending != g->window)
         recorder_window(g->recorder, pending);
     g->window = pending;
-}
-
-/* Even ones have a machine with APICs. */
-static bool has_apics(uint64_t seed)
-{
-    return seed % 2 == 0;
 }
 
 static void record(struct guest *g, struct disk *disk, uint64_t seed, unsigned steps)
@@ -483,12 +405,8 @@ static void record(struct guest *g, struct disk *disk, uint64_t seed, unsigned s
     struct initial_vcpu cpu = {0};
     struct err e;
 
-    *g = (struct guest){.access = record_access,
-                        .pass = record_pass,
-                        .random_time = seed + 1,
-                        .apics = has_apics(seed)};
+    *g = (struct guest){.access = record_access, .pass = record_pass, .random_time = seed + 1};
     g->vcpu.regs = &g->regs;
-    g->vcpu.run = &g->run;
     assert_int_equal(guest_memory_create(&g->memory, MEMORY, &e), 0);
     g->recorder = recorder_create(path, true, "{\"machine\": {\"memory\": 33554432}}", &e);
     assert_non_null(g->recorder);
@@ -504,7 +422,6 @@ static void record(struct guest *g, struct disk *disk, uint64_t seed, unsigned s
         .entropy = some_entropy,
         .request = no_request,
         .cpus = 1,
-        .apics = g->apics,
         .opaque = g,
     };
     assert_int_equal(pc_init(&g->pc, &config, &e), 0);

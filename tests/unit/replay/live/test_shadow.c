@@ -40,11 +40,6 @@ static void replay_access(struct guest *g, struct vcpu_exit *exit)
     if (exit->kind == EXIT_PIO_IN || exit->kind == EXIT_MMIO_READ)
         assert_int_equal(
             stream_read(p->stream[STREAM_INPUTS], exit->data, (size_t)exit->size * exit->count), 0);
-    if (is_msr(exit)) {
-        uint8_t answer[9];
-        assert_int_equal(stream_read(p->stream[STREAM_INPUTS], answer, sizeof answer), 0);
-        memcpy(exit->data, answer, 8);
-    }
     fail_replay(g, p->follower->access(p->follower, exit, &g->e));
     if (g->shadow.held.kind) {
         g->at_hold(g);
@@ -64,25 +59,18 @@ static void replay_pass(struct guest *g)
             return;
         assert_true(event->kind != EVENT_DMA_READ && event->kind != EVENT_DMA_WRITE);
         fail_replay(g, p->follower->event(p->follower, event, &g->e));
-        if (event->kind == EVENT_CR8)
-            g->run.cr8 = event->cr8;
         player_pass(p);
         if (!g->failed)
             fail_replay(g, p->follower->behind(p->follower, &g->e));
     }
 }
 
-static struct guest recorded, replayed;
-
-/* Of the recording that `recorded` has made. */
 static int replay_try(struct guest *g, struct disk *disk)
 {
     struct player *p = &g->player;
     struct err e;
 
-    *g = (struct guest){.access = replay_access, .pass = replay_pass, .apics = recorded.apics};
-    p->apics = recorded.apics;
-    p->cpus[0].vcpu.run = &g->run;
+    *g = (struct guest){.access = replay_access, .pass = replay_pass};
     assert_int_equal(guest_memory_create(&g->memory, MEMORY, &e), 0);
     p->recording = recording_open(path, &e);
     assert_non_null(p->recording);
@@ -132,6 +120,8 @@ static void assert_same_disk(struct disk *a, struct disk *b)
     assert_memory_equal(first, second, sizeof first);
 }
 
+static struct guest recorded, replayed;
+
 /* What the devices are, with the clock of both at the same time. */
 static void assert_same_devices(struct pc *a, struct pc *b)
 {
@@ -165,7 +155,6 @@ static void follows_the_recording(void **state)
                     recorded.now - replayed.shadow.told_ns < 1000000000u);
         assert_true(replayed.player.stats.events > 1000);
         assert_true(recorded.lane.completed_late > 100);
-        assert_true(recorded.interrupts > 10);
         replay_close(&replayed);
         record_close(&recorded);
         disk_close(disk);
