@@ -37,27 +37,26 @@ crash_of() {
 
 # ---- a recording ----
 
-# fetch_kernel RELEASE FLAVOUR: the kernel in ./kernel, $version, and its $symbols, of build/cache where they are there.
+# fetch_kernel RELEASE FLAVOUR: its $version, its packages unpacked in $kernel_files (of build/cache), and its $symbols.
 fetch_kernel() {
-    local package kept
+    local package
     package=$(suite_kernel "$1" "$2")
     if [ -z "$package" ]; then
         suite_update "$1" && package=$(suite_kernel "$1" "$2")
     fi
     [ -n "$package" ] || fail 'no such kernel'
     version=${package#linux-image-}
-    kept=$BUILD/cache/core-$version symbols=$kept/vmlinux
+    kernel_files=$BUILD/cache/core-$version symbols=$kernel_files/vmlinux
     [ -e "$symbols" ] || {
-        rm -rf fetched "$kept"
+        rm -rf fetched "$kernel_files"
         suite_download "$1" fetched "$package" "$package-dbg" || fail "$(tail -n 1 fetched/log)"
-        mkdir -p "$kept.new"
-        dpkg-deb --fsys-tarfile fetched/"$package"_*.deb | tar -x -C "$kept.new" ./boot ./lib &&
+        mkdir -p "$kernel_files.new"
+        dpkg-deb --fsys-tarfile fetched/"$package"_*.deb | tar -x -C "$kernel_files.new" ./boot ./lib &&
             dpkg-deb --fsys-tarfile fetched/"$package"-dbg_*.deb |
-            tar -x -O "./usr/lib/debug/boot/vmlinux-$version" >"$kept.new/vmlinux" &&
-            mv "$kept.new" "$kept" || fail 'its packages cannot be unpacked'
+            tar -x -O "./usr/lib/debug/boot/vmlinux-$version" >"$kernel_files.new/vmlinux" &&
+            mv "$kernel_files.new" "$kernel_files" || fail 'its packages cannot be unpacked'
         rm -r fetched
     }
-    kernel_files=$kept
 }
 
 # What the guest's shell says of itself between two lines, without a process of its own.

@@ -3,7 +3,7 @@
 # recordings verified, and a few guests recorded there and verified, there and with the usual kernel, and the other way.
 # KERNEL: a release of Debian. QEMU: debian (the one in PATH), ours (`make khost-qemu`), or a release of Debian whose
 # package is unpacked in a directory of its own. Default: all kernels with debian and ours, and bookworm's with the
-# others. Kernels and packages are fetched once, into build/hosts; those of QEMU as root (debootstrap).
+# others. Kernels are fetched once, into build/hosts; packages of QEMU into build/cache, as root (debootstrap).
 # Writes TAP, and what doctor found missing or broken as comments.
 set -u
 tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # suite.sh: packages of any release of Debian, by lists of apt's that are its own, in $BUILD/cache. Sourced behind
 # common.sh.
 
