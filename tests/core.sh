@@ -159,6 +159,16 @@ same() {
     fail "$1 are not what the guest said"
 }
 
+# as_said TOOL PLACE KIND FILE: what a tool shows of that kind, in FILE, is what the guest said there
+as_said() {
+    said "$2" "$3" >list
+    of_all list >said.same
+    shown "$4" "$3" >list
+    of_all list >shown.same
+    [ "$3 $2" = 'module 1' ] || [ -s said.same ] || fail "the guest said no $3 at place $2"
+    same "$1's ${3}s at place $2" said.same shown.same
+}
+
 # frames FILE PID [innermost]: the functions of that task's stacks, as crash shows them, or of the innermost one
 frames() {
     awk -v pid="$2" -v innermost="${3:-}" '
@@ -178,20 +188,17 @@ lacks() {
     [ -s missing ]
 }
 
-# tasks_of FILE: PIDs and names that crash has shown
+# tasks_of FILE: PIDs and names that crash has shown, in ./tasks
 tasks_of() {
-    awk '{ sub(/^>/, "") } $1 ~ /^[0-9]+$/ && NF >= 9 && $1 > 0 { gsub(/[][]/, "", $9); print $1, $9 }' "$1"
+    awk '{ sub(/^>/, "") } $1 ~ /^[0-9]+$/ && NF >= 9 && $1 > 0 { gsub(/[][]/, "", $9); print "task", $1, $9 }' "$1" >tasks
 }
 
 # look_by_crash WHOSE PLACE: that crash's tasks and stacks, of one that sleeps and of what runs, at a mark
 look_by_crash() {
     printf 'ps\nbt %s\nbt -a\nquit\n' "$sleeper" | crash_of "$1" -s "$symbols" core >crash.tasks 2>&1 ||
         fail "crash of $1 at mark $2"
-    tasks_of crash.tasks >list
-    of_all list >shown.same
-    said "$2" task >list
-    of_all list >said.same
-    same "tasks of $1's crash at mark $2" said.same shown.same
+    tasks_of crash.tasks
+    as_said "crash of $1" "$2" task tasks
     frames crash.tasks "$sleeper" >shown.stack
     ! lacks said.stack shown.stack || fail "the sleeping task's stack of $1's crash at mark $2 lacks $(<missing)"
     # drgn has functions that are part of others, too, not where the idle task came from, and of 6.1 no other stack than
@@ -216,12 +223,7 @@ look_at_mark() {
     "$DITTO" core --quiet --force "run.ditto@mark:$place" -o core 2>core.err || fail "no core at mark $place"
     bounded 300 drgn -q -c core -s "$symbols" drgn.py "$sleeper" >drgn.out 2>core.err || fail "drgn, at mark $place"
     for kind in task module; do
-        said "$place" $kind >list
-        of_all list >said.same
-        shown drgn.out $kind >list
-        of_all list >shown.same
-        [ $kind = module ] && [ "$place" = 1 ] || [ -s said.same ] || fail "the guest said no $kind at mark $place"
-        same "drgn's ${kind}s at mark $place" said.same shown.same
+        as_said drgn "$place" $kind drgn.out
     done
     # The guest's own trace has what called into the scheduler, and ends at the entry of a system call.
     said "$place" stack | grep -v '^entry_' >said.stack
@@ -256,11 +258,7 @@ look_at_panic() {
     bounded 300 gdb -nx -batch -ex bt "$symbols" core >gdb.out 2>core.err </dev/null || fail 'gdb behind the panic'
     bounded 300 drgn -q -c core -s "$symbols" drgn.py "$sleeper" >drgn.words 2>core.err || fail 'drgn behind the panic'
     sed -n 's/^running \(.*\)/ \1 /p' drgn.words >drgn.out
-    said 4 task >list
-    of_all list >said.same
-    shown drgn.words task >list
-    of_all list >shown.same
-    same "drgn's tasks behind the panic" said.same shown.same
+    as_said drgn 4 task drgn.words
     for whose in here $tasks_by; do
         printf 'ps\nbt\nlog\nquit\n' | crash_of "$whose" -s "$symbols" core >"crash-$whose.out" 2>&1 ||
             fail "crash of $whose behind the panic"
@@ -274,9 +272,8 @@ look_at_panic() {
         [ ! -s missing ] || fail "the stack behind the panic in $output lacks $(tr '\n' ' ' <missing)"
     done
     for whose in $tasks_by; do
-        tasks_of "crash-$whose.out" >list
-        of_all list >shown.same
-        same "tasks of $whose's crash behind the panic" said.same shown.same
+        tasks_of "crash-$whose.out"
+        as_said "crash of $whose" 4 task tasks
     done
     rm -f crash-*.out
     tried "behind the panic: the stack that the guest printed, in crash, gdb and drgn; drgn's tasks$more"

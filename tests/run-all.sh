@@ -127,7 +127,7 @@ run_suite() {
         local of=asan
         need_build "$ASAN_BUILD" asan || return
         [ -z "${LONG:-}" ] || of='file'
-        run 'asan guests' 3600 env PATIENCE=3 OF=$of TOOLS="$ASAN_BUILD/tools" ASAN_OPTIONS=detect_leaks=0 tests/guests/run.sh
+        run 'asan guests' 3600 env PATIENCE=$((3 * PATIENCE)) OF=$of TOOLS="$ASAN_BUILD/tools" ASAN_OPTIONS=detect_leaks=0 tests/guests/run.sh
         ;;
     litmus) run litmus 900 env BRIEF=1 tests/litmus.sh --tap 1 ;;
     litmus-crew) run 'litmus crew' 900 env BRIEF=1 SMP=crew LEVEL=0 tests/litmus.sh --tap 1 ;;

@@ -5,6 +5,7 @@ load helper
 need_kernel() {
     local at=$BATS_FILE_TMPDIR name
     kernel=$at/boot/vmlinuz root=$at/root
+    [ ! -e "$root.away" ] || mv "$root.away" "$root" # of a test that failed
     [ ! -e "$kernel" ] || return 0
     mkdir -p "$at/boot" "$root/bin" "$root/etc" "$root/data"
     dpkg-deb --fsys-tarfile "$BUILD"/cache/linux-image-*-cloud-amd64_*.deb |
@@ -38,8 +39,9 @@ random_bytes() {
     # A replay needs none of it, and shows it again.
     mv "$root" "$root.away"
     ditto 0 replay --json c.ditto
-    [ "$(json_field syncs "$BATS_TEST_TMPDIR/err")" -lt 60000 ]
     mv "$root.away" "$root"
+    # By pages: 3 MiB of single bytes would be as many sync points.
+    [ "$(json_field syncs "$BATS_TEST_TMPDIR/err")" -lt 1000000 ]
     [ "$(stat -c %s "$BATS_TEST_TMPDIR/out")" -ge $((2 * 1048576)) ]
     ditto 1 run --from c.ditto@2000
     one_error 'its disk cannot be had again'

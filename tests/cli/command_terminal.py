@@ -12,7 +12,7 @@ seen = b""
 def until(what):
     """Read on until this is there; what was before is forgotten."""
     global seen
-    end = time.time() + 90
+    end = time.time() + 90 * int(os.environ["PATIENCE"])
     while what not in seen:
         ready, _, _ = select.select([fd], [], [], 1)
         data = os.read(fd, 4096) if ready else b""

@@ -13,10 +13,11 @@ sum_of() {
     md5sum | cut -c-32
 }
 
-@test "several disks: each with its own contents, serial and rights, and none is changed" {
+@test "several disks: each with its own contents, serial and rights, none is changed; going live, also with them moved" {
     three_disks
+    local place
     cat b.img c,1.img d.img | sum_of >before
-    ditto 0 run --quiet -o disks.ditto --disk b.img --disk c,1.img,serial=third --disk d.img,ro \
+    ditto 0 run --quiet -o disks.ditto --checkpoint-every 3 --disk b.img --disk c,1.img,serial=third --disk d.img,ro \
         --append ditto.script=disks "$IMAGE"
     tr -d '\r' <<<"$output" >said
     grep -q "before vdb: 1953 sectors, read-only 0, serial ditto-1, sum $(head -c 999936 b.img | sum_of)" said
@@ -31,13 +32,6 @@ sum_of() {
     ditto 0 verify disks.ditto
     ditto 0 info --json disks.ditto
     [ "$(jq -r '.disks | map(.serial) | join(" ")' <<<"$output")" = 'ditto ditto-1 third ditto-3' ]
-}
-
-@test "going live with several disks: from a snapshot, and where they are somewhere else by now" {
-    three_disks
-    local place
-    ditto 0 run --quiet -o disks.ditto --checkpoint-every 3 --disk b.img --disk c,1.img,serial=third --disk d.img,ro \
-        --append ditto.script=disks "$IMAGE"
     place=$(snapshots_of disks.ditto | tail -n 1)
     mkdir moved
     mv b.img c,1.img d.img moved
@@ -89,8 +83,10 @@ sum_of() {
     rm seeded.ditto
     ditto 1 run --quiet -o seeded.ditto --cloud-init user "$IMAGE"
     one_error 'seeded-seed.iso exists; give --force'
-    ditto 0 run --quiet --ssh-key key.pub --append ditto.script=disks "$IMAGE"
-    tr -d '\r' <<<"$output" | grep -q 'before vdb: .* read-only 1'
+    [ -z "${LONG:-}" ] || {
+        ditto 0 run --quiet --ssh-key key.pub --append ditto.script=disks "$IMAGE"
+        tr -d '\r' <<<"$output" | grep -q 'before vdb: .* read-only 1'
+    }
     [ "$(ls)" = "$(printf '%s\n' key.pub seeded-seed.iso user)" ]
     ditto 1 run --ssh-key user "$IMAGE"
     one_error 'user is no public key for ssh'

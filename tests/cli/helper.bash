@@ -63,9 +63,9 @@ one_error() {
     }
 }
 
-# wait_until SECONDS COMMAND...: until the command succeeds.
+# wait_until SECONDS COMMAND...: until the command succeeds; by $PATIENCE.
 wait_until() {
-    local left=$(($1 * 10))
+    local left=$(($1 * PATIENCE * 10))
     shift
     until "$@"; do
         [ $left -gt 0 ] || return 1

@@ -107,15 +107,10 @@ at_the_keys() {
 
 # shows SECONDS FILE PATTERN: the file has such a line by then.
 shows() {
-    local left=$(($1 * 10))
-    until grep -aq "$3" "$2"; do
-        [ $left -gt 0 ] || {
-            tail -n 5 "$2" "$2.err"
-            return 1
-        }
-        left=$((left - 1))
-        sleep 0.1
-    done
+    wait_until "$1" grep -aq "$3" "$2" || {
+        tail -n 5 "$2" "$2.err"
+        return 1
+    }
 }
 
 @test "one that was stopped goes on where it was: disk, console, time; its image is needed" {
@@ -147,7 +142,7 @@ shows() {
     tail -n 6 second.out
     grep -a 'f: OK' second.out
     then=$(sed -n 's/^then \([0-9]*\) 42.*/\1/p' second.out)
-    [ "$then" -ge "$at" ] && [ "$then" -lt $((at + 200)) ]
+    [ "$then" -ge "$at" ] && [ "$then" -lt $((at + 200 * PATIENCE)) ]
     ditto 0 verify second.ditto
     [[ $output == *identical*'powered off' ]]
     ditto 1 run --from second.ditto

@@ -23,14 +23,11 @@ same_again() {
 
 # until_said FILE TEXT: it is there within a minute.
 until_said() {
-    local i
-    for i in {1..600}; do
-        ! grep -q "$2" "$1" 2>/dev/null || return 0
-        sleep 0.1
-    done
-    echo "no '$2' in $1:"
-    cat "$1"
-    return 1
+    wait_until 60 grep -qs "$2" "$1" || {
+        echo "no '$2' in $1:"
+        cat "$1"
+        return 1
+    }
 }
 
 @test "user: what is fetched and what comes in by a forwarded port, and their frames afterwards" {
@@ -43,7 +40,7 @@ until_said() {
     python3 -m http.server --bind 127.0.0.1 --directory www "$web" >http.log 2>&1 3>&- &
     local server=$!
     (
-        until_said "$BATS_TEST_TMPDIR/out" listening && sleep 1 && cat in >"/dev/tcp/127.0.0.1/$forwarded"
+        until_said "$BATS_TEST_TMPDIR/out" listening && cat in >"/dev/tcp/127.0.0.1/$forwarded"
     ) 3>&- &
     net_run 0 user.ditto "http://10.0.2.2:$web/blob,listen" "user,mac=52:54:00:0a:0b:0c,hostfwd=tcp::$forwarded-:7000"
     kill $server
@@ -91,7 +88,7 @@ until_said() {
             --append "ditto.script=net ditto.n=address=10.9.0.1/24,${what#*:}" "$IMAGE" 3>&- &
         local machine=$!
         until_said err 'waiting for a peer'
-        timeout 300 python3 "$tree/tests/cli/net_peer.py" "$PWD/${what%:*}.wire" "${what%:*}" >peer.out
+        bounded 300 python3 "$tree/tests/cli/net_peer.py" "$PWD/${what%:*}.wire" "${what%:*}" >peer.out
         wait $machine || { cat err && false; }
         grep '^sent' peer.out
         grep 'frames received' out
@@ -118,7 +115,7 @@ machine_at() {
     a=$machine
     machine_at b address=10.9.0.2/24,send=10.9.0.1
     b=$machine
-    timeout 300 python3 "$tree/tests/cli/net_peer.py" "$PWD/a" lossy "$PWD/b" >peer.out 3>&-
+    bounded 300 python3 "$tree/tests/cli/net_peer.py" "$PWD/a" lossy "$PWD/b" >peer.out 3>&-
     wait "$a"
     wait "$b"
     cat peer.out
@@ -134,9 +131,8 @@ machine_at() {
 
 @test "frames of every length, 0 to 65,550" {
     [ -n "${LONG:-}" ] || skip 'takes minutes: make check-all'
-    local minute=frames=65550 # it waits for so many, a minute at most
-    seconds=900 machine_at all "address=10.9.0.1/24,$minute,$minute,$minute,$minute,$minute,$minute,$minute,$minute"
-    timeout 900 python3 "$tree/tests/cli/net_peer.py" "$PWD/all" all 3>&-
+    seconds=900 machine_at all address=10.9.0.1/24,frames=65550
+    bounded 900 python3 "$tree/tests/cli/net_peer.py" "$PWD/all" all 3>&-
     wait "$machine"
     tr -d '\r' <all.out | grep 'frames received: [0-9]*, bad: 0'
     # A long one is dropped where the driver has not put out as many buffers again as it takes: how many are depends on

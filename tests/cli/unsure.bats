@@ -89,11 +89,11 @@ MAY_LACK="debug register at|int3 at|RDTSC at CPL0|FNSTENV's|SETcc to|RCL of|CMPX
 }
 
 @test "forced points, where all memory that was written is compared, are no doubt" {
-    ditto 0 run --memory 32M -o few.ditto --kernel "$BUILD/guests/nested-loop.elf" --append 'pages=1 ticks=3'
+    ditto 0 run --memory 32M -o few.ditto --kernel "$BUILD/guests/nested-loop.elf" --append 'pages=1 ticks=10'
     ditto 0 info few.ditto
     [[ $(but_for_the_cpu) != *unsure* ]]
     # Nor where nothing is recorded.
-    ditto 0 run --memory 32M --kernel "$BUILD/guests/nested-loop.elf" --append 'pages=1 ticks=3'
+    ditto 0 run --memory 32M --kernel "$BUILD/guests/nested-loop.elf" --append 'pages=1 ticks=10'
     [[ $stderr == *' forced'* && $stderr != *', 0 forced'* && $stderr != *'may diverge'* ]]
 }
 

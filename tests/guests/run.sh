@@ -1,6 +1,6 @@
 #!/bin/bash
 # run.sh [GUEST...]: records and replays the guests of list.cfg, or those named; with OF=SETTING (file, script, asan)
-# those that have it, with PART=K/N each N-th of them from the K-th on; with PATIENCE=N each may take N times as long.
+# those that have it, with PART=K/N each N-th of them from the K-th on.
 # Writes TAP. All of them run in one emulated host, where one is needed.
 set -u
 tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -43,7 +43,7 @@ check() {
     error=$(setting "$name" error '')
     expect=$(setting "$name" expect '.*')
     forced=$(setting "$name" forced 0)
-    seconds=$(($(setting "$name" timeout 300) * ${PATIENCE:-1}))
+    seconds=$(setting "$name" timeout 300)
     clocks=$(setting "$name" clocks '')
     read -ra what <<<"$(setting "$name" args '')"
     : >keys

@@ -10,9 +10,13 @@ FAILED=$BUILD/failed
 export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$BUILD/cache} # saved emulated hosts
 LIST=${LIST:-$tree/tests/guests/list.cfg}
 
-# bounded SECONDS COMMAND...: 124 when it takes longer; killed if it does not end then either.
+# A time limit ends what hangs; it is no test of speed. Each is what a quick machine wants, and a slow one has so many
+# times as much.
+export PATIENCE=${PATIENCE:-4}
+
+# bounded SECONDS COMMAND...: 124 when it takes longer, by $PATIENCE; killed if it does not end then either.
 bounded() {
-    local seconds=$1
+    local seconds=$(($1 * PATIENCE))
     shift
     timeout --kill-after=10 "$seconds" "$@"
 }
@@ -45,8 +49,8 @@ ditto_stop() {
     unset DITTO_SERVER
 }
 
-# ditto_bounded SECONDS OUT ERR ARGUMENT...: dittovm, with its output in two files; 124 when it takes longer
-# and was killed. SECONDS may be a fraction. Its stdin is $DITTO_IN, or empty. Without a server that is `bounded`.
+# ditto_bounded SECONDS OUT ERR ARGUMENT...: dittovm, with its output in two files; 124 when it takes longer,
+# by $PATIENCE, and was killed. Its stdin is $DITTO_IN, or empty. Without a server that is `bounded`.
 ditto_bounded() {
     local seconds=$1 out=$2 err=$3 part status=
     shift 3
@@ -54,7 +58,7 @@ ditto_bounded() {
         bounded "$seconds" "$DITTO" "$@" >"$out" 2>"$err" <"${DITTO_IN:-/dev/null}"
         return
     fi
-    printf '%s\0' $(($# + 5)) "$seconds" "$PWD" "${DITTO_IN:-/dev/null}" "$out" "$err" "$@" >"$DITTO_SERVER/requests"
+    printf '%s\0' $(($# + 5)) $((seconds * PATIENCE)) "$PWD" "${DITTO_IN:-/dev/null}" "$out" "$err" "$@" >"$DITTO_SERVER/requests"
     until read -t 10 -r part <"$DITTO_SERVER/answers"; do
         status+=$part
         kill -0 "$(<"$DITTO_SERVER/pid")" 2>/dev/null || {
@@ -74,7 +78,7 @@ snapshots_of() {
 # booted: sets $booted to a place where the small image's shell waits for its first line: a recording's snapshot.
 # It is recorded once for all suites and each new dittovm. To the machine that goes on there, $DITTO_IN is typed.
 booted() {
-    local file=$BUILD/tests/booted.ditto lock work keys before machine left=3000
+    local file=$BUILD/tests/booted.ditto lock work keys before machine left=$((3000 * PATIENCE))
     mkdir -p "$BUILD/tests"
     exec {lock}>"$file.lock"
     flock $lock
