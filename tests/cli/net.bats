@@ -16,9 +16,9 @@ net_run() {
 same_again() {
     printf '%s' "$output" | tr -d '\r' >said
     ditto 0 replay "$1"
+    [[ $stderr == *': identical, '* ]]
     printf '%s' "$output" | tr -d '\r' >said_again
     cmp said said_again
-    ditto 0 verify "$1"
 }
 
 # until_said FILE TEXT: it is there within a minute.
@@ -32,8 +32,8 @@ until_said() {
 
 @test "user: what is fetched and what comes in by a forwarded port, and their frames afterwards" {
     mkdir www
-    head -c 700000 /dev/urandom >www/blob
-    head -c 300000 /dev/urandom >in
+    head -c 300000 /dev/urandom >www/blob
+    head -c 100000 /dev/urandom >in
     local web forwarded
     web=$(free_port)
     forwarded=$(free_port)
@@ -83,7 +83,7 @@ until_said() {
 
 @test "a peer that means no good: frames of all lengths, a flood, and what only test_net_wire has otherwise" {
     local what
-    for what in lengths:frames=300 flood:frames=5000 ${LONG:+garbage:wait=3 gone:wait=3}; do
+    for what in lengths+flood:frames=5000 ${LONG:+garbage:wait=3 gone:wait=3}; do
         ditto_to 240 out err run --quiet -o "${what%:*}.ditto" --net "stream:unix:$PWD/${what%:*}.wire,server" \
             --append "ditto.script=net ditto.n=address=10.9.0.1/24,${what#*:}" "$IMAGE" 3>&- &
         local machine=$!
@@ -97,7 +97,7 @@ until_said() {
         mv out "${what%:*}.out"
         rm err
     done
-    grep -q 'frames received: 5[0-9][0-9][0-9],' <(tr -d '\r' <flood.out)
+    grep -q 'frames received: 5[0-9][0-9][0-9],' <(tr -d '\r' <lengths+flood.out)
 }
 
 # machine_at NAME WHAT: one whose NIC waits at the socket NAME and which does this, in the background, as $machine.

@@ -1,7 +1,7 @@
 """A peer on a NIC's wire that means no good: net_peer.py SOCKET WHAT [SOCKET].
 
 It connects to SOCKET, on which each frame has its length in front (32 bits, big-endian), waits for
-the first frame from there, and
+the first frame from there, and does WHAT, one or several with a + between them:
   lengths   sends frames of 0 to 65,550 bytes and more, of every 61st length, reading what comes
   flood     sends 5,000 short frames as fast as they are taken, and never reads
   garbage   sends what are no frames
@@ -65,18 +65,18 @@ def lossy(paths):
 
 
 def main():
-    path, what = sys.argv[1:3]
-    if what == "lossy":
+    path, what = sys.argv[1], sys.argv[2].split("+")
+    if "lossy" in what:
         return lossy([path, sys.argv[3]])
     wire = connected(path)
     wire.recv(1 << 16)
     sent = 0
-    if what == "lengths":
+    if "lengths" in what:
         for length in [*range(0, LONGEST, 61), LONGEST, LONGEST + 1, 1 << 20]:
             wire.sendall(packet(length))
             sent += 0 < length <= LONGEST
             drain(wire)
-    elif what == "all":
+    if "all" in what:
         for length in range(LONGEST, -1, -1):
             wire.sendall(packet(length))
             sent += 1
@@ -88,17 +88,17 @@ def main():
                 drain(wire)
         except OSError:
             return
-    elif what == "flood":
+    if "flood" in what:
         for _ in range(5000):
             wire.sendall(packet(60))
             sent += 1
-    elif what == "garbage":
+    if "garbage" in what:
         random.seed(1)
         for _ in range(300):
             wire.sendall(random.randbytes(random.randrange(1, 3000)))
             sent += 1
     print("sent", sent, flush=True)
-    if what != "gone":
+    if "gone" not in what:
         while wire.recv(1 << 16):
             pass
 
