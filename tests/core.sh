@@ -188,17 +188,16 @@ lacks() {
     [ -s missing ]
 }
 
-# tasks_of FILE: PIDs and names that crash has shown, in ./tasks
+# tasks_of FILE: PIDs and names that crash has shown
 tasks_of() {
-    awk '{ sub(/^>/, "") } $1 ~ /^[0-9]+$/ && NF >= 9 && $1 > 0 { gsub(/[][]/, "", $9); print "task", $1, $9 }' "$1" >tasks
+    awk '{ sub(/^>/, "") } $1 ~ /^[0-9]+$/ && NF >= 9 && $1 > 0 { gsub(/[][]/, "", $9); print "task", $1, $9 }' "$1"
 }
 
 # look_by_crash WHOSE PLACE: that crash's tasks and stacks, of one that sleeps and of what runs, at a mark
 look_by_crash() {
     printf 'ps\nbt %s\nbt -a\nquit\n' "$sleeper" | crash_of "$1" -s "$symbols" core >crash.tasks 2>&1 ||
         fail "crash of $1 at mark $2"
-    tasks_of crash.tasks
-    as_said "crash of $1" "$2" task tasks
+    as_said "crash of $1" "$2" task <(tasks_of crash.tasks)
     frames crash.tasks "$sleeper" >shown.stack
     ! lacks said.stack shown.stack || fail "the sleeping task's stack of $1's crash at mark $2 lacks $(<missing)"
     # drgn has functions that are part of others, too, not where the idle task came from, and of 6.1 no other stack than
@@ -272,8 +271,7 @@ look_at_panic() {
         [ ! -s missing ] || fail "the stack behind the panic in $output lacks $(tr '\n' ' ' <missing)"
     done
     for whose in $tasks_by; do
-        tasks_of "crash-$whose.out"
-        as_said "crash of $whose" 4 task tasks
+        as_said "crash of $whose" 4 task <(tasks_of "crash-$whose.out")
     done
     rm -f crash-*.out
     tried "behind the panic: the stack that the guest printed, in crash, gdb and drgn; drgn's tasks$more"

@@ -119,8 +119,8 @@ for suite; do
         echo "# sync points: $(json_field syncs verified), landings: $(json_field landings verified)"
         ;;
     moves) moves ;;
-    guests) in_vmx env OF=file PATIENCE=40 bash "$tree/tests/guests/run.sh" ;;
-    guests/*) in_vmx env PATIENCE=40 bash "$tree/tests/guests/run.sh" "${suite#guests/}" ;;
+    guests) in_vmx env OF=file PATIENCE=10 bash "$tree/tests/guests/run.sh" ;;
+    guests/*) in_vmx env PATIENCE=10 bash "$tree/tests/guests/run.sh" "${suite#guests/}" ;;
     *)
         echo "vmx.sh: there is no suite '$suite'" >&2
         exit 2

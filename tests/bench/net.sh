@@ -66,7 +66,7 @@ qemu_machine() {
 qemu() {
     : >run.out
     if [ "$1" = replayed ]; then # nobody uses it; where it stands still, once is enough
-        [ -e stood-still ] || RR_PATIENCE=120 qemu_machine replayed || {
+        [ -e stood-still ] || RR_PATIENCE=30 qemu_machine replayed || {
             echo 'net: the replay of QEMU stood still' >&2
             touch stood-still
         }

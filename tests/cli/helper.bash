@@ -74,6 +74,15 @@ wait_until() {
     done
 }
 
+# until_said SECONDS FILE PATTERN: the file has such a line by then.
+until_said() {
+    wait_until "$1" grep -aqs "$3" "$2" || {
+        echo "no '$3' in $2:"
+        tail -n 20 "$2"*
+        return 1
+    }
+}
+
 # stopped_by_user FILE: the dittovm in the background, $pid, is told to end and does; its messages are in FILE.
 stopped_by_user() {
     kill -TERM "$pid"

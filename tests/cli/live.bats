@@ -105,21 +105,13 @@ at_the_keys() {
     exec 4>keys
 }
 
-# shows SECONDS FILE PATTERN: the file has such a line by then.
-shows() {
-    wait_until "$1" grep -aq "$3" "$2" || {
-        tail -n 5 "$2" "$2.err"
-        return 1
-    }
-}
-
 @test "one that was stopped goes on where it was: disk, console, time; its image is needed" {
     booted
     cp --sparse=always "$IMAGE" disk.img
     sha256sum disk.img >before
     at_the_keys first.out --from "$booted" -o first.ditto --disk disk.img
     echo 'head -c 300000 /dev/urandom >/var/tmp/f; sync; md5sum /var/tmp/f >/sum; echo at $(date +%s) x=$((x=40))' >&4
-    shows 120 first.out '^at [0-9]'
+    until_said 120 first.out '^at [0-9]'
     kill -TERM $pid
     wait $pid
     exec 4>&-
@@ -135,7 +127,7 @@ shows() {
     rm changed.img
 
     at_the_keys second.out --from first.ditto --disk moved.img -o second.ditto
-    shows 300 second.out '^at [0-9]'
+    until_said 300 second.out '^at [0-9]'
     echo 'echo 3 >/proc/sys/vm/drop_caches; md5sum -c /sum; echo then $(date +%s) $((x + 2)); exit' >&4
     exec 4>&-
     wait $pid

@@ -21,15 +21,6 @@ same_again() {
     cmp said said_again
 }
 
-# until_said FILE TEXT: it is there within a minute.
-until_said() {
-    wait_until 60 grep -qs "$2" "$1" || {
-        echo "no '$2' in $1:"
-        cat "$1"
-        return 1
-    }
-}
-
 @test "user: what is fetched and what comes in by a forwarded port, and their frames afterwards" {
     mkdir www
     head -c 300000 /dev/urandom >www/blob
@@ -40,7 +31,7 @@ until_said() {
     python3 -m http.server --bind 127.0.0.1 --directory www "$web" >http.log 2>&1 3>&- &
     local server=$!
     (
-        until_said "$BATS_TEST_TMPDIR/out" listening && cat in >"/dev/tcp/127.0.0.1/$forwarded"
+        until_said 60 "$BATS_TEST_TMPDIR/out" listening && cat in >"/dev/tcp/127.0.0.1/$forwarded"
     ) 3>&- &
     net_run 0 user.ditto "http://10.0.2.2:$web/blob,listen" "user,mac=52:54:00:0a:0b:0c,hostfwd=tcp::$forwarded-:7000"
     kill $server
@@ -70,7 +61,7 @@ until_said() {
     ditto_to 240 a.out a.err run --quiet -o a.ditto --net "stream:unix:$PWD/wire,server" \
         --append "ditto.script=net ditto.n=address=10.9.0.1/24,listen" "$IMAGE" 3>&- &
     local a=$!
-    until_said a.err 'waiting for a peer'
+    until_said 60 a.err 'waiting for a peer'
     net_run 0 b.ditto address=10.9.0.2/24,send=10.9.0.1 "stream:unix:$PWD/wire"
     wait $a
     local sum
@@ -87,7 +78,7 @@ until_said() {
         ditto_to 240 out err run --quiet -o "${what%:*}.ditto" --net "stream:unix:$PWD/${what%:*}.wire,server" \
             --append "ditto.script=net ditto.n=address=10.9.0.1/24,${what#*:}" "$IMAGE" 3>&- &
         local machine=$!
-        until_said err 'waiting for a peer'
+        until_said 60 err 'waiting for a peer'
         bounded 300 python3 "$tree/tests/cli/net_peer.py" "$PWD/${what%:*}.wire" "${what%:*}" >peer.out
         wait $machine || { cat err && false; }
         grep '^sent' peer.out
@@ -105,7 +96,7 @@ machine_at() {
     ditto_to "${seconds:-240}" "$1.out" "$1.err" run --quiet -o "$1.ditto" --net "stream:unix:$PWD/$1,server" \
         --append "ditto.script=net ditto.n=$2" "$IMAGE" 3>&- &
     machine=$!
-    until_said "$1.err" 'waiting for a peer'
+    until_said 60 "$1.err" 'waiting for a peer'
 }
 
 @test "of the frames between two machines one in five is lost, each way: what they send arrives all the same" {

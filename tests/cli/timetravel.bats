@@ -89,7 +89,7 @@ debug() {
 @test "gdb steps over a snapshot at a forced point, again and again" {
     local at
     ditto 0 run --memory 32M -o c.ditto --kernel "$BUILD/guests/count-user.elf" --append ticks=10
-    at=$("$DITTO" dump c.ditto | awk '$2 == "sync" && /forced point/ && ++n <= 3 { at = $1 } END { print at }')
+    at=$("$DITTO" dump c.ditto | awk '$2 == "sync" && /forced point/ && ++n == 3 { print $1 }')
     ditto 0 snapshot --quiet --at "$at" c.ditto
     symbols=$BUILD/guests/count-user.elf
     serve c.ditto@1
@@ -123,7 +123,7 @@ debug() {
 @test "a breakpoint at a forced point, and the way back past it" {
     local at
     ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/long-pass.elf"
-    at=$("$DITTO" dump c.ditto | awk '$2 == "sync" && /forced point/ && ++n <= 4 { at = $1 } END { print at }')
+    at=$("$DITTO" dump c.ditto | awk '$2 == "sync" && /forced point/ && ++n == 4 { print $1 }')
     symbols=$BUILD/guests/long-pass.elf
     serve c.ditto
     debug "monitor seek $at" 'maintenance flush register-cache' 'set $at = $pc' 'break *$at' "monitor seek $((at + 7))" \
@@ -425,7 +425,7 @@ movs_changes() {
 
 @test "the same where a forced point comes behind the MOVS" {
     movs_changes 10 'spins=3000000 hz=100' --grace 0
-    [ "$(json_field forced run.err)" -ge 1 ]
+    [ "$(json_field forced run.err)" -ge 3 ]
 }
 
 @test "gdb asks what other stubs answer, is told why not, runs again, and watches across pages" {

@@ -33,22 +33,9 @@ why_not() {
         echo "verify --parallel: exit status $?"
 }
 
-# recorded_so: records it as $what says; where too few points were forced, again, five times at most: on a busy machine
-# many a tick finds the guest in an exit, where none is needed. Its exit status is in $recorded.
-recorded_so() {
-    local tries
-    for tries in 1 2 3 4 5; do
-        rm -f run.* replay.*
-        DITTO_IN=$PWD/keys ditto_bounded "$seconds" run.out run.err run --json -o run.ditto "${what[@]}"
-        recorded=$?
-        [ "$recorded" = 0 ] && [ "$(json_field forced run.err)" -lt "$forced" ] || return
-        echo "# $name: $(json_field forced run.err) forced points, try $tries"
-    done
-}
-
 # check NUMBER NAME
 check() {
-    local name=$2 file script end error brief expect forced seconds clocks replay_seconds reason recorded
+    local name=$2 file script end error brief expect forced seconds clocks replay_seconds reason
     local -a what
     file=$(setting "$name" file '')
     script=$(setting "$name" script '')
@@ -72,7 +59,9 @@ check() {
         what+=(--append "ditto.script=$script ditto.n=$(setting "$name" n '') vsyscall=xonly"
             "${file:+$BUILD/guest/}${file:-$IMAGE}")
     fi
-    recorded_so
+    rm -f run.* replay.*
+    DITTO_IN=$PWD/keys ditto_forced "$seconds" "$forced" run.out run.err run.ditto "${what[@]}"
+    recorded=$?
     replayed=-
     if [ -e run.ditto ]; then
         ditto_bounded "$seconds" replay.out replay.err replay --json run.ditto
