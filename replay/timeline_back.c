@@ -418,7 +418,7 @@ static enum timeline_stop search_running(struct timeline *t, struct last_hit *la
         *last = (struct last_hit){.from = t->here, .steps = STEPS_UNKNOWN, .leave = true};
     while ((stop = next_hit(t, &leave, e)) == TIMELINE_BREAKPOINT) {
         if (!last->from || ++last->hits >= HITS_MARKED) {
-            struct checkpoint *c = timeline_mark(t, STEPS_UNKNOWN, e);
+            struct checkpoint *c = t->steps ? timeline_mark(t, STEPS_UNKNOWN, e) : t->here;
             if (!c)
                 return TIMELINE_FAILED;
             *last = (struct last_hit){.from = c, .steps = STEPS_UNKNOWN, .leave = leave};

@@ -189,60 +189,6 @@ static uint64_t next_stop(const struct timeline *t, const struct checkpoint *wit
     return UINT64_MAX;
 }
 
-enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *e)
-{
-    struct player *p = t->player;
-    bool arrived;
-
-    for (;;) {
-        if (p->at_sync && p->ordinal >= until) {
-            const int halfway = player_is_halfway(p, e);
-            if (halfway <= 0)
-                return halfway < 0 ? TIMELINE_FAILED : TIMELINE_THERE;
-        }
-        if (t->here == t->target && t->steps == 0)
-            return TIMELINE_THERE;
-        if (!was_passed(t, e))
-            return TIMELINE_FAILED;
-        drop_on_the_way(t);
-        struct checkpoint *within = next_within(t);
-        const uint64_t slice = p->ordinal + SLICE_SYNCS, next = next_stop(t, within);
-        uint64_t limit = slice < until ? slice : until;
-        if (next < limit)
-            limit = next;
-        if (run_piece(t, limit, within, &arrived, e) < 0)
-            return TIMELINE_FAILED;
-        if (arrived) {
-            pass(t, 0);
-            if (t->here == t->target)
-                return TIMELINE_THERE;
-            if (breakpoints_hit(&p->stops))
-                return TIMELINE_BREAKPOINT;
-            continue;
-        }
-        if (!was_passed(t, e))
-            return TIMELINE_FAILED;
-        struct moment *later = t->here->moment.later;
-        if (p->at_sync && later && checkpoint_of(later)->mark.at_sync &&
-            checkpoint_of(later)->mark.ordinal == p->ordinal) {
-            pass(t, 0);
-            /* A breakpoint there does not count. */
-            if (t->here == t->target && p->status == PLAYER_BREAK)
-                return TIMELINE_THERE;
-        }
-        if (p->status != PLAYER_STOPPED)
-            return timeline_stop_of(t);
-        timeline_add_time(t);
-        const bool is_due = t->steps && p->at_sync && t->at_ns - t->here->at_ns > t->spacing_ns;
-        const bool interrupted = t->interrupted;
-        const int in_middle = is_due || interrupted ? player_is_halfway(p, e) : 0;
-        if (in_middle < 0 || (is_due && !in_middle && !timeline_mark(t, STEPS_UNKNOWN, e)))
-            return TIMELINE_FAILED;
-        if (interrupted && !in_middle) /* a hit that has come of it is not lost */
-            return breakpoints_stored(&p->stops) ? TIMELINE_BREAKPOINT : TIMELINE_INTERRUPTED;
-    }
-}
-
 /* The next checkpoint may be here, or have been passed by this step. */
 static void look_around(struct timeline *t)
 {
@@ -276,6 +222,64 @@ static void look_around(struct timeline *t)
         if (known)
             next->steps = t->steps;
         pass(t, 0);
+    }
+}
+
+enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *e)
+{
+    struct player *p = t->player;
+    bool arrived;
+
+    for (;;) {
+        if (p->at_sync && p->ordinal >= until) {
+            const int halfway = player_is_halfway(p, e);
+            if (halfway <= 0)
+                return halfway < 0 ? TIMELINE_FAILED : TIMELINE_THERE;
+        }
+        if (t->here == t->target && t->steps == 0)
+            return TIMELINE_THERE;
+        if (!was_passed(t, e))
+            return TIMELINE_FAILED;
+        drop_on_the_way(t);
+        struct checkpoint *within = next_within(t);
+        const uint64_t slice = p->ordinal + SLICE_SYNCS, next = next_stop(t, within);
+        uint64_t limit = slice < until ? slice : until;
+        if (next < limit)
+            limit = next;
+        if (run_piece(t, limit, within, &arrived, e) < 0)
+            return TIMELINE_FAILED;
+        if (arrived) {
+            pass(t, 0);
+            if (t->here == t->target)
+                return TIMELINE_THERE;
+            if (breakpoints_hit(&p->stops))
+                return TIMELINE_BREAKPOINT;
+            continue;
+        }
+        if (!was_passed(t, e))
+            return TIMELINE_FAILED;
+        /* Watched memory has changed right before it. A forced point may be here, too: going on
+         * from here leads there at once, and not to the checkpoint. */
+        if (p->status == PLAYER_BREAK && !p->at_sync && next_within(t))
+            look_around(t);
+        struct moment *later = t->here->moment.later;
+        if (p->at_sync && later && checkpoint_of(later)->mark.at_sync &&
+            checkpoint_of(later)->mark.ordinal == p->ordinal) {
+            pass(t, 0);
+            /* A breakpoint there does not count. */
+            if (t->here == t->target && p->status == PLAYER_BREAK)
+                return TIMELINE_THERE;
+        }
+        if (p->status != PLAYER_STOPPED)
+            return timeline_stop_of(t);
+        timeline_add_time(t);
+        const bool is_due = t->steps && p->at_sync && t->at_ns - t->here->at_ns > t->spacing_ns;
+        const bool interrupted = t->interrupted;
+        const int in_middle = is_due || interrupted ? player_is_halfway(p, e) : 0;
+        if (in_middle < 0 || (is_due && !in_middle && !timeline_mark(t, STEPS_UNKNOWN, e)))
+            return TIMELINE_FAILED;
+        if (interrupted && !in_middle) /* a hit that has come of it is not lost */
+            return breakpoints_stored(&p->stops) ? TIMELINE_BREAKPOINT : TIMELINE_INTERRUPTED;
     }
 }
 

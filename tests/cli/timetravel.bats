@@ -428,6 +428,19 @@ movs_changes() {
     [ "$(json_field forced run.err)" -ge 3 ]
 }
 
+@test "a forced point right behind the store that changes watched memory: there, and back over it" {
+    local value='printf "%d at %lx\n", *(unsigned char *)0x401000, $rip'
+    serve "$tree/tests/golden/v26-forced-behind-store.ditto"
+    symbols=$BUILD/guests/movs-watch.elf
+    debug 'monitor seek 21' 'watch *(unsigned char *)0x401000' continue "$value" continue "$value" \
+        reverse-continue "$value" reverse-continue "$value" reverse-continue "$value" kill
+    [ "$status" = 0 ]
+    wait "$server"
+    [ "$(grep -E '^[0-9]+ at ' <<<"$output" | tr '\n' ' ')" = \
+        '0 at 200093 255 at 200057 0 at 200056 255 at 20008c 0 at 200056 ' ]
+    [[ $output != *'failure reply'* && $output != *diverged* ]]
+}
+
 @test "gdb asks what other stubs answer, is told why not, runs again, and watches across pages" {
     local word
     ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf"
