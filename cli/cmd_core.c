@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/now.h"
 #include "base/stop_signals.h"
 #include "base/text.h"
 #include "base/whole_file.h"
@@ -122,17 +123,17 @@ static void say_progress(void *opaque, uint64_t done)
 }
 
 static void say(const struct core_task *t, const struct player *p, const struct core *core,
-                uint64_t bytes)
+                uint64_t bytes, double seconds)
 {
     const struct core_options *o = t->options;
     const struct core_kernel *k = core->kernel;
     const char *end = playing_which_end(p, t->at);
 
     if (o->json) {
-        json_t *j = json_pack("{s:s, s:i, s:I, s:I, s:I, s:I}", "output", o->output, "cpus",
+        json_t *j = json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:f}", "output", o->output, "cpus",
                               (int)core->cpu_count, "memory", (json_int_t)core->memory->size,
                               "bytes", (json_int_t)bytes, "vmcoreinfo", (json_int_t)k->info_len,
-                              "sync", (json_int_t)p->ordinal);
+                              "sync", (json_int_t)p->ordinal, "seconds", seconds);
         char *text = j ? json_dumps(j, JSON_SORT_KEYS) : NULL;
         printf("%s\n", text ? text : "{}"); /* a name that is not UTF-8 */
         free(text);
@@ -140,9 +141,9 @@ static void say(const struct core_task *t, const struct player *p, const struct 
     } else if (!o->quiet) {
         text_print(stdout,
                    "dittovm: %s: the machine as it was at sync point %llu%s: %llu bytes of memory, "
-                   "of which %llu are not zero\n",
+                   "of which %llu are not zero; written in %.1f s\n",
                    o->output, (unsigned long long)p->ordinal, end,
-                   (unsigned long long)core->memory->size, (unsigned long long)bytes);
+                   (unsigned long long)core->memory->size, (unsigned long long)bytes, seconds);
     }
     if (!o->quiet && k->without)
         text_print(stderr, "dittovm: there is no VMCOREINFO in %s, which crash and drgn want: %s\n",
@@ -165,12 +166,13 @@ static int write_core(const struct core_task *t, struct player *p, const struct 
     if (whole_file_begin(&file, o->output, e) < 0)
         return -1;
     out.fd = file.fd;
+    const uint64_t began = host_now_ns();
     int rc = o->compress ? core_compressed_write(core, &out, e) : core_file_write(core, &out, e);
     if (progress)
         fputs("\r\033[K", stderr);
     rc = whole_file_end(&file, rc == 0, e);
     if (rc == 0)
-        say(t, p, core, out.bytes);
+        say(t, p, core, out.bytes, (double)(host_now_ns() - began) / 1e9);
     return rc;
 }
 

@@ -39,6 +39,7 @@ core_shows() {
         ditto 0 core --json "$linux@$place" -o "at-$n.core"
         [ "$(jq -r '"\(.output) \(.cpus) \(.sync)"' <<<"$output")" = "at-$n.core 1 $place" ]
         [ "$(jq .vmcoreinfo <<<"$output")" -gt 1000 ]
+        jq -e ".seconds > 0" <<<"$output"
         [ -z "$(grep 'no VMCOREINFO' <<<"$stderr")" ]
         readelf -h "at-$n.core" | grep -q 'CORE (Core file)'
         readelf -ln "at-$n.core" >readelf.out 2>&1
