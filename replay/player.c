@@ -142,6 +142,18 @@ static void landing_lasts(void *opaque, unsigned seconds)
     p->landing_lasts(p, p->ordinal + 1, l->rip, seconds, p->landing_opaque);
 }
 
+/* To where the breakpoints stop before the point. */
+static enum clock_landing run_before(struct player *p, struct vcpu_exit *exit, struct err *e)
+{
+    static const enum clock_landing landing_of[] = {
+        [BREAKPOINT_HIT] = LAND_BREAK,     [BREAKPOINT_EXIT] = LAND_MISSED,
+        [BREAKPOINT_LATE] = LAND_LATE,     [BREAKPOINT_STOPPED] = LAND_STOPPED,
+        [BREAKPOINT_FAILED] = LAND_FAILED,
+    };
+
+    return landing_of[breakpoints_run(&p->stops, exit, e)];
+}
+
 /* With breakpoints of a user's the landing is by one more, as where an entry is counted, or where
  * nobody has counted branches since the last sync point: every recording has the landmark. */
 static enum clock_landing find_landmark(struct player *p, const struct landmark *landmark,
@@ -155,6 +167,8 @@ static enum clock_landing find_landmark(struct player *p, const struct landmark 
 
     p->at_sync = false;
     p->stops.repeating &= breakpoints_any(&p->stops);
+    if (p->stops_before && p->stops_before->regs[REGISTER_RIP] == place.regs[REGISTER_RIP])
+        return run_before(p, exit, e);
     clock->breakpoints = breakpoints_any(&p->stops) ? &p->stops : NULL;
     struct landing_place lasting = {p, place.regs[REGISTER_RIP]};
     clock->lasts = p->landing_lasts ? landing_lasts : NULL;

@@ -117,6 +117,10 @@ struct player {
     unsigned cpu_count;
     struct player_cpu *cpu;   /* the one that runs now; the others stand at sync points of theirs */
     struct breakpoints stops; /* of who debugs the replay */
+    /* Where these stop before the next forced point, for sure; NULL: that is not known. If it is at
+     * the same instruction, that point is not looked for meanwhile: of two breakpoints that compare
+     * there, passes could not be told apart inside the guest. */
+    const struct landmark *stops_before;
     struct chunk_source *chunks;
     struct gp_hook hook;
     /* The decoded timeline. */

@@ -320,6 +320,9 @@ int timeline_bring_in(struct timeline *t, uint64_t ordinal, struct err *e)
     /* Where we stand may be told from a checkpoint that is no longer the last one before it. */
     if (t->steps && (t->steps == STEPS_UNKNOWN || !timeline_mark(t, t->steps, e)))
         return t->steps == STEPS_UNKNOWN ? 0 : -1;
+    /* That may be behind the snapshot. */
+    if (timeline_last_before(t, ordinal)->mark.ordinal >= entry->ordinal)
+        return 0;
     return enter_snapshot(t, entry, timeline_last_before(t, ordinal), e);
 }
 

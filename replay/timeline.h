@@ -62,8 +62,8 @@ struct timeline {
     bool moved;                      /* since then */
     bool left_hit;         /* the last step began at a sync point, and with a breakpoint there */
     bool keep_all;         /* checkpoints are being used: none is dropped for the budget */
-    bool counts_hits;      /* of the user's breakpoints, on the way to the target */
-    uint64_t passes;       /* of the target's place, its own included, on the way to it */
+    bool counts_passes;    /* of the target's place, its own included, on the way to it */
+    uint64_t passes;       /* that were counted */
     uint64_t numbered;     /* checkpoints that the user asked for */
     uint64_t pause_max_ns; /* the longest time that taking one took */
     atomic_bool interrupted;

@@ -80,7 +80,9 @@ static enum timeline_stop count_passes(struct timeline *t, uint64_t va, unsigned
     t->passes = 0;
     if (!is_target && breakpoints_add(&t->player->stops, &b, e) < 0)
         return TIMELINE_FAILED;
+    t->counts_passes = is_target;
     enum timeline_stop stop = timeline_run(t, t->target->mark.ordinal + 1, e);
+    t->counts_passes = false;
     if (!is_target)
         breakpoints_remove(&t->player->stops, &b);
     *passes = is_target ? t->passes : COUNT_MAX - b.countdown;
@@ -99,7 +101,7 @@ static enum timeline_stop go_to_pass(struct timeline *t, uint64_t va, unsigned c
     breakpoints_remove(&t->player->stops, &b);
     if (stop != TIMELINE_BREAKPOINT)
         return stop;
-    return timeline_mark(t, STEPS_UNKNOWN, e) ? TIMELINE_THERE : TIMELINE_FAILED;
+    return !t->steps || timeline_mark(t, STEPS_UNKNOWN, e) ? TIMELINE_THERE : TIMELINE_FAILED;
 }
 
 /*
@@ -234,6 +236,15 @@ struct last_hit {
     bool watched;   /* the hit is that of memory, not of a breakpoint */
 };
 
+/* A breakpoint stops at any place but a sync point's, which is left first. A forced point is one
+ * that the CPU came to by itself, and before what happens there. */
+static bool stands_at_breakpoint(struct timeline *t)
+{
+    const struct player *p = t->player;
+
+    return (!p->at_sync || p->cpu->last_sync.kind == EXIT_FORCED) && timeline_at_breakpoint(t);
+}
+
 /* From a checkpoint to t->target, step by step. */
 static enum timeline_stop search_steps(struct timeline *t, struct last_hit *last, struct err *e)
 {
@@ -241,7 +252,7 @@ static enum timeline_stop search_steps(struct timeline *t, struct last_hit *last
     const uint64_t steps = t->target->steps;
 
     for (uint64_t i = 0, done; i < steps; i += done) {
-        if (!t->player->at_sync && timeline_at_breakpoint(t))
+        if (stands_at_breakpoint(t))
             *last = (struct last_hit){.from = from, .steps = i};
         enum timeline_stop stop = timeline_step_watching(t, steps - i, &done, e);
         if (t->left_hit)
@@ -254,13 +265,17 @@ static enum timeline_stop search_steps(struct timeline *t, struct last_hit *last
     return TIMELINE_THERE;
 }
 
-/* Run to the next hit, or t->target. *leave: we stand at a breakpoint that was hit already. */
+/* Run to the next hit, or t->target. *leave: we stand at a breakpoint that was hit already. If that
+ * is at the target's own place, the target is passed within the step that leaves it: THERE, and
+ * t->steps is not 0. */
 static enum timeline_stop next_hit(struct timeline *t, bool *leave, struct err *e)
 {
     uint64_t done;
     enum timeline_stop stop = *leave ? timeline_step_watching(t, 1, &done, e) : TIMELINE_THERE;
 
-    if (stop == TIMELINE_THERE && (t->here != t->target || t->steps))
+    if (stop != TIMELINE_FAILED && t->here == t->target && t->steps)
+        return TIMELINE_THERE;
+    if (stop == TIMELINE_THERE && t->here != t->target)
         stop = timeline_run(t, UINT64_MAX, e);
     *leave = stop == TIMELINE_BREAKPOINT && !breakpoints_watch_hit(&t->player->stops);
     return stop;
@@ -302,7 +317,7 @@ static enum timeline_stop run_counting(struct timeline *t, struct counted *c, st
 {
     enum timeline_stop stop = timeline_steps(t, 1, e);
 
-    if (stop == TIMELINE_THERE && (t->here != t->target || t->steps)) {
+    if (stop == TIMELINE_THERE && t->here != t->target) {
         stop = add_counted(t, c, e) < 0 ? TIMELINE_FAILED : timeline_run(t, UINT64_MAX, e);
         remove_counted(t, c);
     }
@@ -386,7 +401,6 @@ static enum timeline_stop search_counting(struct timeline *t, struct last_hit *l
     if (!from || timeline_detach(t, &stops, e) < 0)
         return TIMELINE_FAILED;
     *last = (struct last_hit){.from = from, .steps = STEPS_UNKNOWN, .leave = true};
-    t->counts_hits = true;
     for (const struct breakpoint *b = stops.first; b; b = b->next) {
         struct breakpoint *counted = &c.breakpoint[c.count++];
         *counted = breakpoint_at_place_of(b);
@@ -397,7 +411,6 @@ static enum timeline_stop search_counting(struct timeline *t, struct last_hit *l
     if (stop == TIMELINE_THERE)
         stop =
             timeline_restore(t, from, e) < 0 ? TIMELINE_FAILED : go_to_last(t, &c, last, found, e);
-    t->counts_hits = false;
     timeline_attach(t, &stops);
     if (stop == TIMELINE_THERE && !*found) {
         *last = (struct last_hit){.from = from, .steps = STEPS_UNKNOWN, .leave = true};
@@ -409,7 +422,8 @@ static enum timeline_stop search_counting(struct timeline *t, struct last_hit *l
 /* The same as search_steps(), running. */
 static enum timeline_stop search_running(struct timeline *t, struct last_hit *last, struct err *e)
 {
-    bool leave = !t->player->at_sync && timeline_at_breakpoint(t);
+    bool leave = stands_at_breakpoint(t);
+    struct last_hit one_before = {0};
     enum timeline_stop stop;
     unsigned hits = 0;
     bool found;
@@ -417,6 +431,7 @@ static enum timeline_stop search_running(struct timeline *t, struct last_hit *la
     if (leave)
         *last = (struct last_hit){.from = t->here, .steps = STEPS_UNKNOWN, .leave = true};
     while ((stop = next_hit(t, &leave, e)) == TIMELINE_BREAKPOINT) {
+        one_before = *last;
         if (!last->from || ++last->hits >= HITS_MARKED) {
             struct checkpoint *c = t->steps ? timeline_mark(t, STEPS_UNKNOWN, e) : t->here;
             if (!c)
@@ -432,7 +447,9 @@ static enum timeline_stop search_running(struct timeline *t, struct last_hit *la
         if (stop != TIMELINE_THERE || found)
             return stop;
     }
-    if (stop != TIMELINE_THERE || !t->player->at_sync)
+    if (stop == TIMELINE_THERE && t->steps) /* that hit is at the target's own place */
+        *last = one_before;
+    if (stop != TIMELINE_THERE || t->steps || !t->player->at_sync)
         return stop;
     /* At a sync point its access is done. */
     if (player_finish_exit(t->player, e) < 0)

@@ -114,12 +114,14 @@ static int run_piece(struct timeline *t, uint64_t until, struct checkpoint *with
     b.stops = stops_at;
     b.opaque = &ahead;
     /* A trace has one count. */
-    b.countdown = within == t->target && !t->counts_hits ? COUNT_MAX : 0;
+    b.countdown = within == t->target && t->counts_passes ? COUNT_MAX : 0;
     if (breakpoints_add(&p->stops, &b, e) < 0)
         return -1;
+    p->stops_before = within == t->target ? &within->here : NULL;
     int rc = player_run(p, until, e);
+    p->stops_before = NULL;
     *arrived = rc == 0 && p->status == PLAYER_BREAK && b.hit;
-    if (*arrived)
+    if (*arrived && !p->at_sync) /* at a forced point the CPU has the flags of that */
         fingerprint_arrive(&p->cpu->vcpu, &within->here);
     breakpoints_remove(&p->stops, &b);
     if (b.countdown)
@@ -156,6 +158,15 @@ static struct checkpoint *next_within(const struct timeline *t)
     return next && !next->mark.at_sync && next->mark.ordinal == t->player->ordinal ? next : NULL;
 }
 
+/* Always false. */
+static bool not_found(const struct checkpoint *c, struct err *e)
+{
+    err_set(e, STATUS_ERROR, "the way back to rip %#llx behind sync point %llu was not found again",
+            (unsigned long long)player_mark_regs(&c->mark)->rip,
+            (unsigned long long)c->mark.ordinal);
+    return false;
+}
+
 /* A checkpoint that was not noticed on the way: its place is not one that running comes to, as
  * within a REP. It goes, unless it is where we want to; a snapshot, which is the recording's,
  * stays. */
@@ -173,10 +184,7 @@ static bool was_passed(struct timeline *t, struct err *e)
             timeline_drop(t, next);
         return was_passed(t, e);
     }
-    err_set(e, STATUS_ERROR, "the way back to rip %#llx behind sync point %llu was not found again",
-            (unsigned long long)player_mark_regs(&next->mark)->rip,
-            (unsigned long long)next->mark.ordinal);
-    return false;
+    return not_found(next, e);
 }
 
 /* The sync point to run to at the most: none is to be passed that has a checkpoint, or behind which
@@ -189,8 +197,8 @@ static uint64_t next_stop(const struct timeline *t, const struct checkpoint *wit
     return UINT64_MAX;
 }
 
-/* The next checkpoint may be here, or have been passed by this step. */
-static void look_around(struct timeline *t)
+/* Whether the next checkpoint is here, or was passed by this step; it is passed then. */
+static bool pass_next(struct timeline *t)
 {
     struct player *p = t->player;
     struct moment *later = t->here->moment.later;
@@ -198,13 +206,15 @@ static void look_around(struct timeline *t)
     const bool known = t->steps != STEPS_UNKNOWN;
     struct kvm_sregs sregs;
 
-    if (!next || next->mark.ordinal > p->ordinal || (p->at_sync && !next->mark.at_sync))
-        return;
+    if (!next || next->mark.ordinal > p->ordinal ||
+        (next->mark.ordinal == p->ordinal && p->at_sync && !next->mark.at_sync))
+        return false;
     if (known && next->steps != STEPS_UNKNOWN) {
         /* One at an interrupt window or a forced point is passed within a step. */
-        if (next->steps == t->steps || (next->mark.at_sync && next->steps < t->steps))
-            pass(t, t->steps - next->steps);
-        return;
+        if (next->steps > t->steps)
+            return false;
+        pass(t, t->steps - next->steps);
+        return true;
     }
     if (next->mark.at_sync) {
         /* Interrupt windows and forced points are no steps of their own: they are passed within
@@ -213,16 +223,62 @@ static void look_around(struct timeline *t)
         if (known)
             next->steps = exactly ? t->steps : t->steps - 1;
         pass(t, exactly ? 0 : 1);
-    } else if (p->cpu->vcpu.regs->rip == next->here.regs[REGISTER_RIP]) {
-        struct ahead ahead = {.checkpoint = next, .player = p};
-        vcpu_get_sregs(&p->cpu->vcpu, &sregs);
-        if (!is_at(&ahead, &p->cpu->vcpu, p->cpu->vcpu.regs, &sregs))
-            return;
-        fingerprint_arrive(&p->cpu->vcpu, &next->here);
-        if (known)
-            next->steps = t->steps;
+        return true;
+    }
+    if (p->cpu->vcpu.regs->rip != next->here.regs[REGISTER_RIP])
+        return false;
+    struct ahead ahead = {.checkpoint = next, .player = p};
+    vcpu_get_sregs(&p->cpu->vcpu, &sregs);
+    if (!is_at(&ahead, &p->cpu->vcpu, p->cpu->vcpu.regs, &sregs))
+        return false;
+    fingerprint_arrive(&p->cpu->vcpu, &next->here);
+    if (known)
+        next->steps = t->steps;
+    pass(t, 0);
+    return true;
+}
+
+/* Several may be at one place, or be passed by one step. */
+static void look_around(struct timeline *t)
+{
+    while (t->here != t->target && pass_next(t))
+        ;
+}
+
+/* Whether the forced point where we stand is at the place of a checkpoint, which is before it: it
+ * may have been gone to without a look at that. */
+static bool is_forced_at(const struct timeline *t, const struct checkpoint *c)
+{
+    struct player *p = t->player;
+    struct ahead ahead = {.checkpoint = c, .player = p};
+    struct kvm_sregs sregs;
+
+    if (!p->at_sync || p->ordinal != c->mark.ordinal + 1 || c->repeating ||
+        p->cpu->last_sync.kind != EXIT_FORCED)
+        return false;
+    vcpu_get_sregs(&p->cpu->vcpu, &sregs);
+    return is_at(&ahead, &p->cpu->vcpu, p->cpu->vcpu.regs, &sregs);
+}
+
+/* We stand at the checkpoint that comes next, or at a forced point that is there, too, and which
+ * may have one of its own. */
+static int arrive(struct timeline *t, struct err *e)
+{
+    struct player *p = t->player;
+
+    pass(t, 0);
+    if (!p->at_sync)
+        return 0;
+    struct moment *later = t->here->moment.later;
+    struct checkpoint *next = later ? checkpoint_of(later) : NULL;
+    t->steps = STEPS_UNKNOWN;
+    if (t->here == t->target)
+        return timeline_restore(t, t->here, e);
+    if (next && next->mark.at_sync && next->mark.ordinal == p->ordinal) {
+        next->steps = 0;
         pass(t, 0);
     }
+    return 0;
 }
 
 enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *e)
@@ -236,7 +292,7 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
             if (halfway <= 0)
                 return halfway < 0 ? TIMELINE_FAILED : TIMELINE_THERE;
         }
-        if (t->here == t->target && t->steps == 0)
+        if (t->here == t->target)
             return TIMELINE_THERE;
         if (!was_passed(t, e))
             return TIMELINE_FAILED;
@@ -246,17 +302,21 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
         uint64_t limit = slice < until ? slice : until;
         if (next < limit)
             limit = next;
+        if (within && p->ordinal + 1 < limit)
+            limit = p->ordinal + 1;
         if (run_piece(t, limit, within, &arrived, e) < 0)
             return TIMELINE_FAILED;
-        if (arrived) {
-            pass(t, 0);
+        if (arrived || (within && is_forced_at(t, within))) {
+            if (arrive(t, e) < 0)
+                return TIMELINE_FAILED;
             if (t->here == t->target)
                 return TIMELINE_THERE;
             if (breakpoints_hit(&p->stops))
                 return TIMELINE_BREAKPOINT;
             continue;
         }
-        if (!was_passed(t, e))
+        if (!was_passed(t, e) || (p->status == PLAYER_DIVERGED && within == t->target && within &&
+                                  !not_found(within, e)))
             return TIMELINE_FAILED;
         /* Watched memory has changed right before it. A forced point may be here, too: going on
          * from here leads there at once, and not to the checkpoint. */
@@ -304,6 +364,9 @@ enum timeline_stop timeline_leave_sync(struct timeline *t, struct err *e)
 {
     struct player *p = t->player;
 
+    look_around(t); /* while it is known that this is a sync point's place */
+    if (t->here == t->target)
+        return TIMELINE_THERE;
     if (player_leave_sync(p, e) < 0)
         return TIMELINE_FAILED;
     if (p->status != PLAYER_STOPPED)
@@ -326,13 +389,17 @@ static enum timeline_stop steps_at_once(struct timeline *t, uint64_t most, uint6
         return TIMELINE_INTERRUPTED;
     if (t->player->at_sync) {
         enum timeline_stop stop = timeline_leave_sync(t, e);
-        if (stop != TIMELINE_THERE || (t->here == t->target && t->steps == 0))
+        if (stop != TIMELINE_THERE || t->here == t->target)
             return stop;
     }
     if (player_steps(t->player, up_to_checkpoint(t, most), done, e) < 0)
         return TIMELINE_FAILED;
-    if (t->player->status != PLAYER_STOPPED)
-        return timeline_stop_of(t);
+    if (t->player->status != PLAYER_STOPPED) {
+        /* It may have come to a forced point, behind which nothing is executed. */
+        if (t->player->status != PLAYER_DIVERGED)
+            look_around(t);
+        return t->here == t->target ? TIMELINE_THERE : timeline_stop_of(t);
+    }
     if (t->steps != STEPS_UNKNOWN)
         t->steps += *done;
     look_around(t);
@@ -349,7 +416,7 @@ enum timeline_stop timeline_steps(struct timeline *t, uint64_t n, struct err *e)
 {
     for (uint64_t done; n; n -= done) {
         enum timeline_stop stop = steps_at_once(t, n, &done, e);
-        if (stop != TIMELINE_THERE || (t->here == t->target && t->steps == 0))
+        if (stop != TIMELINE_THERE || t->here == t->target)
             return stop;
         if (wants_crumb(t) && !timeline_mark(t, t->steps, e))
             return TIMELINE_FAILED;

@@ -441,6 +441,35 @@ movs_changes() {
     [[ $output != *'failure reply'* && $output != *diverged* ]]
 }
 
+# walk RECORDING SEED ROUNDS SYNC BACK STEPS
+walk() {
+    bounded_tool 300 "$BUILD/tools/timeline_walk" "$@" >walk.out 2>&1 || {
+        cat walk.out
+        return 1
+    }
+    [ "$(grep -c '^ok' walk.out)" = "$3" ]
+}
+
+@test "walks at random lead where single steps say: around forced points, in kernel and user loops, and over a snapshot" {
+    local golden=$tree/tests/golden
+    walk "$golden/v26-forced-behind-store.ditto" "${SEED:-1}" $((4 + 40 * ${LONG:-0})) 23 30 300
+    # Behind 700,000 passes of the same instruction.
+    walk "$golden/v26-count-user.ditto" "${SEED:-1}" $((3 + 40 * ${LONG:-0})) 70 30 250
+    ditto_to 120 run.out run.err run --memory 32M -o hello.ditto --kernel "$BUILD/guests/hello.elf"
+    ditto 0 snapshot --quiet --at 20 hello.ditto
+    walk hello.ditto "${SEED:-1}" $((6 + 40 * ${LONG:-0})) 20 8 300
+}
+
+@test "the checkpoint that going on makes behind a snapshot is not before it" {
+    ditto_to 120 run.out run.err run --memory 32M -o hello.ditto --kernel "$BUILD/guests/hello.elf"
+    ditto 0 snapshot --quiet --at 20 hello.ditto
+    symbols=$BUILD/guests/hello.elf
+    serve hello.ditto
+    debug 'monitor seek 19' 'stepi 100' 'monitor seek 50' reverse-continue 'monitor when' kill
+    wait "$server"
+    [[ $output == *'No more reverse-execution history'*'sync point 0, '* && $output != *'failure reply'* ]]
+}
+
 @test "gdb asks what other stubs answer, is told why not, runs again, and watches across pages" {
     local word
     ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/corrupt.elf"
