@@ -126,8 +126,8 @@ static enum relay_end run_once(const struct emulated_options *o, const struct em
     if (signals < 0) {
         err_set(e, STATUS_ERROR, "signalfd: %s", strerror(errno));
     } else if (emulated_process_start(&host, args.items, &passed, debug, e) == 0) {
-        end = emulated_relay(host.ports, signals, r, saved >= 0, start_seconds, SILENT_SECONDS,
-                             status, e);
+        end = emulated_relay(host.ports, host.pid, signals, r, saved >= 0, start_seconds,
+                             SILENT_SECONDS, status, e);
         if (end == RELAY_SILENCE || end == RELAY_NOT_STARTED || end == RELAY_NOT_SAVED)
             emulated_process_explain(&host, e);
     }

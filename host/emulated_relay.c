@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 /*
@@ -20,6 +21,10 @@
  * stopped process group must not look like a dead host.
  */
 #define SILENT_TICKS 12
+/* A host that starts computes for some 5 s. One that has not had this part of its time yet is not
+ * given up before so many times that time: others had the CPU. */
+#define STARTING_PART 3u
+#define BUSY_TIMES    4u
 
 /* A pipe that poll() calls writable takes this much without blocking (PIPE_BUF). */
 #define WRITE_CHUNK 4096
@@ -36,6 +41,7 @@ struct stream {
 
 struct relay {
     int control, signals;
+    pid_t host;
     const struct emulated_request *r;
     struct bytes orders; /* for the control port, sent up to orders_sent */
     size_t orders_sent;
@@ -232,14 +238,34 @@ static void drain_output(struct relay *y, struct stream *s, unsigned number)
         order(y, "C %u\n", number);
 }
 
+/* CPU time that the host has had, in seconds; UINT64_MAX: it is not known. */
+static uint64_t computed_seconds(const struct relay *y)
+{
+    struct timespec time;
+    clockid_t clock;
+
+    if (y->host < 0 || clock_getcpuclockid(y->host, &clock) != 0 || clock_gettime(clock, &time) < 0)
+        return UINT64_MAX;
+    return (uint64_t)time.tv_sec;
+}
+
+static bool has_not_started(const struct relay *y)
+{
+    const unsigned waited = y->silent_ticks * y->tick_ms / 1000;
+
+    return !y->ready && waited >= y->start_seconds &&
+           (waited >= BUSY_TIMES * y->start_seconds ||
+            computed_seconds(y) >= y->start_seconds / STARTING_PART);
+}
+
 static void tick(struct relay *y)
 {
     if (y->exited && !(empty(&y->out) && empty(&y->err))) /* that waits is our reader's affair */
         return;
     y->silent_ticks++;
-    if (!y->ready && y->silent_ticks * y->tick_ms / 1000 >= y->start_seconds) {
+    if (has_not_started(y)) {
         err_set(y->e, STATUS_ERROR, "the emulated KVM host did not start within %u s",
-                y->start_seconds);
+                y->silent_ticks * y->tick_ms / 1000);
         finish(y, RELAY_NOT_STARTED, 0);
     } else if (y->ready && y->silent_ticks >= SILENT_TICKS) {
         err_set(y->e, STATUS_ERROR, "the emulated KVM host stopped answering");
@@ -361,9 +387,9 @@ static void close_output(const struct stream *s, int shared)
         close(s->to);
 }
 
-enum relay_end emulated_relay(const int ports[4], int signals, const struct emulated_request *r,
-                              bool saved, unsigned start_seconds, unsigned silent_seconds,
-                              int *status, struct err *e)
+enum relay_end emulated_relay(const int ports[4], pid_t host, int signals,
+                              const struct emulated_request *r, bool saved, unsigned start_seconds,
+                              unsigned silent_seconds, int *status, struct err *e)
 {
     struct sigaction ignore = {.sa_handler = SIG_IGN}, old;
     struct relay *y = calloc(1, sizeof *y);
@@ -374,6 +400,7 @@ enum relay_end emulated_relay(const int ports[4], int signals, const struct emul
     for (int i = 0; i < 4; i++)
         fcntl(ports[i], F_SETFL, fcntl(ports[i], F_GETFL) | O_NONBLOCK);
     y->control = ports[0];
+    y->host = host;
     y->signals = signals;
     y->start_seconds = start_seconds;
     y->tick_ms = silent_seconds * 1000 / SILENT_TICKS;

@@ -1,6 +1,8 @@
 #ifndef HOST_EMULATED_RELAY_H
 #define HOST_EMULATED_RELAY_H
 
+#include <sys/types.h>
+
 #include "host/emulated_args.h"
 
 /* How the conversation with the emulated host ended. */
@@ -20,14 +22,15 @@ enum relay_end {
  * ended. ports[]: our ends of the four sockets, in the order of the KHOST_PORT_ numbers, made
  * non-blocking here and left open. signals: signalfd of the signals to pass on (blocked by the
  * caller). saved: the host is a saved one, whose agent waits and has said so before it was saved;
- * it is asked again. The agent must answer within start_seconds, and then never say nothing for
- * silent_seconds. r->now, rows and columns are
- * filled in here, when it is sent. The terminal is raw meanwhile where r->flags has
- * KHOST_TTY_STDIO. On RELAY_SILENCE *e holds one clause without what QEMU said.
+ * it is asked again. host: the QEMU process; -1: not known. The agent must answer within
+ * start_seconds, or later where others had the CPU meanwhile, and then never say nothing for
+ * silent_seconds. r->now, rows and columns are filled in here, when it is sent. The terminal is raw
+ * meanwhile where r->flags has KHOST_TTY_STDIO. On RELAY_SILENCE *e holds one clause without what
+ * QEMU said.
  */
-enum relay_end emulated_relay(const int ports[4], int signals, const struct emulated_request *r,
-                              bool saved, unsigned start_seconds, unsigned silent_seconds,
-                              int *status, struct err *e);
+enum relay_end emulated_relay(const int ports[4], pid_t host, int signals,
+                              const struct emulated_request *r, bool saved, unsigned start_seconds,
+                              unsigned silent_seconds, int *status, struct err *e);
 
 /* Size of the terminal on stdout; 0, 0 when it has none. */
 void emulated_window_size(uint16_t *rows, uint16_t *columns);

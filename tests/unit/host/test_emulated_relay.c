@@ -43,7 +43,7 @@ static _Noreturn void relay(const int ports[4])
     sigaddset(&set, SIGWINCH);
     const int signals = signalfd(-1, &set, SFD_CLOEXEC);
     const enum relay_end end =
-        emulated_relay(ports, signals, &r, false, 60, SILENT_SECONDS, &status, &e);
+        emulated_relay(ports, -1, signals, &r, false, 60, SILENT_SECONDS, &status, &e);
     if (end != RELAY_EXITED)
         fprintf(stderr, "# %s\n", e.text);
     _exit(end == RELAY_EXITED ? status : 100 + (int)end);
