@@ -59,7 +59,7 @@ has_recorded() {
         keys=keys record --net user --net none --checkpoint-every 3 --disk b.img "$IMAGE"
         wait_until 120 grep -aq '/root # ' cut.out
         printf '%s\n' 'for i in 1 2 3 4 5 6 7 8; do head -c 200000 /dev/urandom >/dev/vdb; echo $i >/n; sync;' \
-            "wget -q -O - http://10.0.2.2:$web/blob | md5sum | sed \"s/^/\$i: /\"; done" >&4
+            "timeout 100 wget -q -O - http://10.0.2.2:$web/blob | md5sum | sed \"s/^/\$i: /\"; done" >&4
         wait_until 60 grep -aq '^2: ' cut.out
         sleep $((RANDOM % 3)).$((RANDOM % 10))
         kill -KILL $pid
@@ -80,7 +80,7 @@ has_recorded() {
         ditto 0 disk cut.ditto --number 2 -o cut2.raw --force
         ! cmp -s -n 200000 cut2.raw b.img
         cmp -n 700000 -i 204800 cut2.raw b.img # the rest is as it was
-        # Its connections are gone; new ones can be made, in its further rounds and behind them.
+        # Its connections are gone, and who waits for an answer gives up; new ones can be made.
         echo "echo 3 >/proc/sys/vm/drop_caches; wget -q -O - http://10.0.2.2:$web/blob | md5sum; exit" >typed
         DITTO_IN=$PWD/typed ditto 0 run --quiet --from cut.ditto --net user -o on.ditto
         tr -d '\r' <<<"$output" | grep -q "^$(md5sum <blob | cut -c-32)"
