@@ -41,12 +41,17 @@ debug() {
 }
 
 @test "gdb goes through a recording of Linux forwards and backwards" {
+    local at
     linux_recording
     "$DITTO" symbols "$linux" >guest.sym
+    # One behind which the CPU goes on where it is.
+    at=$("$DITTO" dump --from 20 --to 200 "$linux" | awk '$2 == "sync" && /out 0x/ { n = $1; quiet[n] = 1 }
+        $2 == "sync" && !/out 0x/ { n = $1 } /interrupt|forced|memory/ && $2 == "event" { quiet[n] = 0 }
+        END { for (i = 20; i < 200; i++) if (quiet[i]) { print i; exit } }')
     serve "$linux"
     debug 'monitor when' 'break do_sys_openat2' continue 'monitor checkpoint' 'p $rsp' continue \
         'monitor when' reverse-continue 'p $rsp' reverse-stepi 'x/i $pc' stepi 'monitor when' \
-        'delete' reverse-continue 'monitor when' 'monitor seek @1' 'info threads' 'monitor seek 20' \
+        'delete' reverse-continue 'monitor when' 'monitor seek @1' 'info threads' "monitor seek $at" \
         'maintenance flush register-cache' 'set $at = $pc' stepi stepi 'break *$at' reverse-continue \
         'p $pc == $at' 'monitor when' delete continue kill
     [ "$status" = 0 ]
@@ -59,7 +64,7 @@ debug() {
     [[ $output == *'call '*'<do_sys_openat2>'* ]]
     [[ $output == *'No more reverse-execution history.'*'sync point 0,'* ]]
     # Before user space, where running meets no HLT of ours.
-    [[ $output == *'$3 = 1'*'sync point 20 and some instructions, '* ]]
+    [[ $output == *'$3 = 1'*"sync point $at and some instructions, "* ]]
     [[ $output != *diverged* ]]
 }
 
@@ -128,12 +133,15 @@ debug() {
     serve c.ditto
     debug "monitor seek $at" 'maintenance flush register-cache' 'set $at = $pc' 'break *$at' "monitor seek $((at + 7))" \
         'maintenance flush register-cache' reverse-continue 'p $pc == $at' 'monitor when' reverse-continue \
-        'monitor when' continue 'p $pc == $at' kill
+        'p $pc == $at' 'monitor when' reverse-continue 'monitor when' continue 'p $pc == $at' 'monitor when' continue \
+        'monitor when' kill
     [ "$status" = 0 ]
     wait "$server"
     [[ $output != *diverged* && $output != *'not found again'* ]]
-    # Its interrupt is taken first; the instruction is where that one's end leads to.
-    [[ $output == *'$1 = 1'*" and some instructions, "*'No more reverse-execution history'*'sync point 0, '*'$2 = 1'* ]]
+    # Its interrupt is taken first, and the instruction is where that one's end leads to. Both are places where the
+    # CPU comes to it, on the way back as forwards.
+    [[ $output == *'$1 = 1'*" and some instructions, "*'$2 = 1'*"sync point $at, "*'No more reverse-execution history'* ]]
+    [[ $output == *'sync point 0, '*'$3 = 1'*"sync point $at, "*' and some instructions, '* ]]
 }
 
 @test "x87 and SSE registers are there behind a snapshot, on the way back, and live" {
