@@ -133,9 +133,15 @@ static enum timeline_stop come_nearer(struct timeline *t, struct err *e)
         if (timeline_restore(t, from, e) < 0)
             return TIMELINE_FAILED;
         /* Both ends of the way are counted, if they are passes, but are not where to go. */
-        const uint64_t last = passes - (passes && va == there && !to->repeating);
-        if (last > (va == here && !from->repeating))
-            return go_to_pass(t, va, places[i].cpl, last, e);
+        const uint64_t first = va == here && !from->repeating;
+        for (uint64_t n = passes - (passes && va == there && !to->repeating); n > first; n--) {
+            stop = go_to_pass(t, va, places[i].cpl, n, e);
+            if (stop != TIMELINE_THERE || t->here != to)
+                return stop;
+            /* Fewer came than were counted: an instruction that faults may be counted again. */
+            if (timeline_restore(t, from, e) < 0)
+                return TIMELINE_FAILED;
+        }
     }
     return TIMELINE_THERE;
 }

@@ -458,14 +458,18 @@ walk() {
     [ "$(grep -c '^ok' walk.out)" = "$3" ]
 }
 
-@test "walks at random lead where single steps say: around forced points, in kernel and user loops, and over a snapshot" {
-    local golden=$tree/tests/golden
+@test "walks at random lead where single steps say: around forced points, in kernel and user loops, over a snapshot, and at #GPs" {
+    local at golden=$tree/tests/golden
     walk "$golden/v26-forced-behind-store.ditto" "${SEED:-1}" $((4 + 40 * ${LONG:-0})) 23 30 300
     # Behind 700,000 passes of the same instruction.
     walk "$golden/v26-count-user.ditto" "${SEED:-1}" $((3 + 40 * ${LONG:-0})) 70 30 250
     ditto_to 120 run.out run.err run --memory 32M -o hello.ditto --kernel "$BUILD/guests/hello.elf"
     ditto 0 snapshot --quiet --at 20 hello.ditto
     walk hello.ditto "${SEED:-1}" $((6 + 40 * ${LONG:-0})) 20 8 300
+    # A breakpoint at an instruction that raises #GP at each pass.
+    ditto_to 120 run.out run.err run --memory 32M -o c.ditto --kernel "$BUILD/guests/loop-exits.elf"
+    at=$("$DITTO" dump c.ditto | awk '/general protection/ && ++n == 2500 { print $1 }')
+    walk c.ditto "${SEED:-1}" $((6 + 40 * ${LONG:-0})) "$at" 30 200
 }
 
 @test "the checkpoint that going on makes behind a snapshot is not before it" {

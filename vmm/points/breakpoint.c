@@ -643,6 +643,8 @@ enum breakpoint_stop breakpoints_run(struct breakpoints *set, struct vcpu_exit *
         return watchpoints_stop_here(set, exit, e);
     if (watchpoints_changed(set)) /* by an INS */
         return BREAKPOINT_HIT;
+    if (breakpoints_at_hook(set))
+        return breakpoints_run_to_hook(set, exit, e);
     if (is_stepped(set))
         return run_stepped(set, exit, e);
     /* What stands on a REP was looked at when that began. */

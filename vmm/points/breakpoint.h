@@ -236,6 +236,12 @@ void breakpoint_find_code(struct breakpoints *set, struct breakpoint *b);
  */
 enum breakpoint_stop breakpoints_leave(struct breakpoints *set, struct vcpu_exit *exit,
                                        struct err *e);
+/* Whether a step has led into the #GP handler: the exception that the instruction has raised comes
+ * out at the hook at once, and is to do so while no HLT of ours is at that instruction: it would be
+ * taken for ours. */
+bool breakpoints_at_hook(const struct breakpoints *set);
+enum breakpoint_stop breakpoints_run_to_hook(struct breakpoints *set, struct vcpu_exit *exit,
+                                             struct err *e);
 /* Whether it would come to a place of a breakpoint within the REP where the vCPU stands. */
 bool breakpoints_lead_within(const struct breakpoints *set, const struct kvm_regs *regs,
                              const struct kvm_sregs *sregs);

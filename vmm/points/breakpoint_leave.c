@@ -181,10 +181,13 @@ static enum breakpoint_stop step_through(struct breakpoints *set, struct stepper
     return step.kind == STEP_EXIT ? BREAKPOINT_EXIT : BREAKPOINT_NONE;
 }
 
-/* The instruction has raised a #GP of the guest's own. It comes out at the hook now, while no HLT
- * of ours is at its address: later it would be taken for ours. */
-static enum breakpoint_stop run_to_hook(struct breakpoints *set, struct vcpu_exit *exit,
-                                        struct err *e)
+bool breakpoints_at_hook(const struct breakpoints *set)
+{
+    return set->hook->rip && set->vcpu->regs->rip == set->hook->rip;
+}
+
+enum breakpoint_stop breakpoints_run_to_hook(struct breakpoints *set, struct vcpu_exit *exit,
+                                             struct err *e)
 {
     bool kicked = false;
 
@@ -222,8 +225,8 @@ enum breakpoint_stop breakpoints_leave(struct breakpoints *set, struct vcpu_exit
     stepper_init(&stepper, vcpu);
     enum breakpoint_stop stop = step_through(set, &stepper, exit, e);
     stepper_close(&stepper);
-    if (stop == BREAKPOINT_NONE && set->hook->rip && vcpu->regs->rip == set->hook->rip)
-        stop = run_to_hook(set, exit, e);
+    if (stop == BREAKPOINT_NONE && breakpoints_at_hook(set))
+        stop = breakpoints_run_to_hook(set, exit, e);
     if (stop != BREAKPOINT_HIT)
         set->repeating = false;
     return stop;
