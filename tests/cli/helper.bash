@@ -10,11 +10,11 @@ setup() {
     mkdir "$BATS_TEST_TMPDIR/work" && cd "$BATS_TEST_TMPDIR/work" || return 1
 }
 
-# A failed test's recordings are kept.
+# A failed test's recordings are kept, and those of its file.
 teardown() {
     [ -z "${BATS_TEST_COMPLETED:-}" ] || return 0
     local recording
-    for recording in "$BATS_TEST_TMPDIR"/work/*.ditto; do
+    for recording in "$BATS_TEST_TMPDIR"/work/*.ditto "$BATS_FILE_TMPDIR"/*.ditto; do
         keep_failed "$recording" \
             "$(basename "$BATS_TEST_FILENAME" .bats)-$BATS_TEST_NUMBER-$(basename "$recording" .ditto)"
     done
