@@ -11,10 +11,18 @@
 /* Steps between checkpoints: what going back one step costs at most. */
 #define CRUMB_STEPS 256
 
+/* The one behind t->here; NULL: that is the last. */
+static struct checkpoint *next_checkpoint(const struct timeline *t)
+{
+    struct moment *later = t->here->moment.later;
+
+    return later ? checkpoint_of(later) : NULL;
+}
+
 /* We stand where the next checkpoint is, or `steps` behind it. */
 static void pass(struct timeline *t, uint64_t steps)
 {
-    struct checkpoint *next = checkpoint_of(t->here->moment.later);
+    struct checkpoint *next = next_checkpoint(t);
 
     page_history_pass(&t->history, &next->moment);
     t->here = next;
@@ -152,19 +160,16 @@ void timeline_attach(struct timeline *t, const struct timeline_stops *stops)
 /* The checkpoint between sync points that comes next, if it is in this interval. */
 static struct checkpoint *next_within(const struct timeline *t)
 {
-    struct moment *later = t->here->moment.later;
-    struct checkpoint *next = later ? checkpoint_of(later) : NULL;
+    struct checkpoint *next = next_checkpoint(t);
 
     return next && !next->mark.at_sync && next->mark.ordinal == t->player->ordinal ? next : NULL;
 }
 
-/* Always false. */
-static bool not_found(const struct checkpoint *c, struct err *e)
+static void not_found(const struct checkpoint *c, struct err *e)
 {
     err_set(e, STATUS_ERROR, "the way back to rip %#llx behind sync point %llu was not found again",
             (unsigned long long)player_mark_regs(&c->mark)->rip,
             (unsigned long long)c->mark.ordinal);
-    return false;
 }
 
 /* A checkpoint that was not noticed on the way: its place is not one that running comes to, as
@@ -172,8 +177,7 @@ static bool not_found(const struct checkpoint *c, struct err *e)
  * stays. */
 static bool was_passed(struct timeline *t, struct err *e)
 {
-    struct moment *later = t->here->moment.later;
-    struct checkpoint *next = later ? checkpoint_of(later) : NULL;
+    struct checkpoint *next = next_checkpoint(t);
 
     if (!next || next->mark.ordinal >= t->player->ordinal)
         return true;
@@ -184,7 +188,8 @@ static bool was_passed(struct timeline *t, struct err *e)
             timeline_drop(t, next);
         return was_passed(t, e);
     }
-    return not_found(next, e);
+    not_found(next, e);
+    return false;
 }
 
 /* The sync point to run to at the most: none is to be passed that has a checkpoint, or behind which
@@ -201,8 +206,7 @@ static uint64_t next_stop(const struct timeline *t, const struct checkpoint *wit
 static bool pass_next(struct timeline *t)
 {
     struct player *p = t->player;
-    struct moment *later = t->here->moment.later;
-    struct checkpoint *next = later ? checkpoint_of(later) : NULL;
+    struct checkpoint *next = next_checkpoint(t);
     const bool known = t->steps != STEPS_UNKNOWN;
     struct kvm_sregs sregs;
 
@@ -269,8 +273,7 @@ static int arrive(struct timeline *t, struct err *e)
     pass(t, 0);
     if (!p->at_sync)
         return 0;
-    struct moment *later = t->here->moment.later;
-    struct checkpoint *next = later ? checkpoint_of(later) : NULL;
+    struct checkpoint *next = next_checkpoint(t);
     t->steps = STEPS_UNKNOWN;
     if (t->here == t->target)
         return timeline_restore(t, t->here, e);
@@ -315,16 +318,18 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
                 return TIMELINE_BREAKPOINT;
             continue;
         }
-        if (!was_passed(t, e) || (p->status == PLAYER_DIVERGED && within == t->target && within &&
-                                  !not_found(within, e)))
+        if (!was_passed(t, e))
             return TIMELINE_FAILED;
+        if (within && within == t->target && p->status == PLAYER_DIVERGED) {
+            not_found(within, e);
+            return TIMELINE_FAILED;
+        }
         /* Watched memory has changed right before it. A forced point may be here, too: going on
          * from here leads there at once, and not to the checkpoint. */
         if (p->status == PLAYER_BREAK && !p->at_sync && next_within(t))
             look_around(t);
-        struct moment *later = t->here->moment.later;
-        if (p->at_sync && later && checkpoint_of(later)->mark.at_sync &&
-            checkpoint_of(later)->mark.ordinal == p->ordinal) {
+        const struct checkpoint *ahead = next_checkpoint(t);
+        if (p->at_sync && ahead && ahead->mark.at_sync && ahead->mark.ordinal == p->ordinal) {
             pass(t, 0);
             /* A breakpoint there does not count. */
             if (t->here == t->target && p->status == PLAYER_BREAK)
@@ -346,8 +351,7 @@ enum timeline_stop timeline_run(struct timeline *t, uint64_t until, struct err *
 /* How many iterations of a REP may be done at once, for no checkpoint to be passed unseen. */
 static uint64_t up_to_checkpoint(const struct timeline *t, uint64_t most)
 {
-    const struct moment *later = t->here->moment.later;
-    const struct checkpoint *next = later ? (const struct checkpoint *)later : NULL;
+    const struct checkpoint *next = next_checkpoint(t);
     const struct kvm_regs *regs = t->player->cpu->vcpu.regs;
     uint64_t left = most;
 

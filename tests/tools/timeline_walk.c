@@ -18,12 +18,12 @@
 #include "replay/timeline.h"
 #include "tests/tools/tool_host.h"
 
-#define WATCHED       3u
-#define MAX_STEPS     100000u
-#define NUMBERED_MAX  8u
-#define HOOK_BYTES    16u
-#define OPCODE_CLI    0xfa
-#define DEFAULT_WALKS 40u
+#define WATCHED            3u
+#define MAX_STEPS          100000u
+#define NUMBERED_MAX       8u
+#define HOOK_BYTES         16u
+#define OPCODE_CLI         0xfa
+#define DEFAULT_OPERATIONS 40u
 
 static struct recording *recording;
 static struct player player;
@@ -317,7 +317,7 @@ static bool operate(struct walk *w)
     }
 }
 
-/* Checkpoints are in the order of time, at each place between sync points one. */
+/* Checkpoints are in the order of time. */
 static bool in_order(void)
 {
     for (const struct moment *m = timeline.first.moment.later; m && m->later; m = m->later) {
@@ -365,7 +365,7 @@ int main(int argc, char **argv)
         return status;
     const unsigned seed = (unsigned)atoi(argv[2]), rounds = (unsigned)atoi(argv[3]),
                    back = (unsigned)atoi(argv[5]), steps = (unsigned)atoi(argv[6]),
-                   operations = argc > 7 ? (unsigned)atoi(argv[7]) : DEFAULT_WALKS;
+                   operations = argc > 7 ? (unsigned)atoi(argv[7]) : DEFAULT_OPERATIONS;
     const uint64_t ordinal = strtoull(argv[4], NULL, 0);
     recording = recording_open(argv[1], &e);
     places = steps < MAX_STEPS ? calloc(steps + 1, sizeof *places) : NULL;
