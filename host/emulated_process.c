@@ -1,7 +1,9 @@
 #include "host/emulated_process.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +102,35 @@ void emulated_process_stop(struct emulated_process *p)
     if (p->said >= 0)
         close(p->said);
     *p = EMULATED_NO_PROCESS;
+}
+
+static uint64_t thread_starved_ns(int tasks, const char *thread)
+{
+    char path[300], text[100];
+    uint64_t ran, starved = 0;
+
+    snprintf(path, sizeof path, "%s/schedstat", thread);
+    const int fd = openat(tasks, path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n < 0 ? 0 : n] = '\0';
+    return sscanf(text, "%" SCNu64 " %" SCNu64, &ran, &starved) == 2 ? starved : 0;
+}
+
+uint64_t emulated_process_starved_ms(pid_t pid)
+{
+    char path[40];
+    uint64_t ns = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *const tasks = pid < 0 ? NULL : opendir(path);
+    for (const struct dirent *entry; tasks && (entry = readdir(tasks));)
+        if (entry->d_name[0] != '.')
+            ns += thread_starved_ns(dirfd(tasks), entry->d_name);
+    if (tasks)
+        closedir(tasks);
+    return ns / 1000000;
 }
 
 void emulated_process_explain(const struct emulated_process *p, struct err *e)

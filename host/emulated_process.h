@@ -2,6 +2,7 @@
 #define HOST_EMULATED_PROCESS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/err.h"
@@ -38,6 +39,10 @@ int emulated_process_start(struct emulated_process *p, char **args,
 
 /* Kills it; everything its command wrote is in the outer kernel's hands already. */
 void emulated_process_stop(struct emulated_process *p);
+
+/* How long its threads were ready to run and had no CPU, added up, in ms (proc(5), schedstat).
+ * 0 for pid -1, and where the kernel does not count it. */
+uint64_t emulated_process_starved_ms(pid_t pid);
 
 /* Completes the clause in *e, "the emulated host ended ...", by what QEMU said, or by how to see
  * more. */

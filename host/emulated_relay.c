@@ -13,18 +13,19 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <termios.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "host/emulated_process.h"
 
 /*
  * Liveness is counted in ticks of our own waiting, not in clock time: a laptop that was asleep or a
  * stopped process group must not look like a dead host.
  */
 #define SILENT_TICKS 12
-/* A host that starts computes for some 5 s. One that has not had this part of its time yet is not
- * given up before so many times that time: others had the CPU. */
-#define STARTING_PART 3u
-#define BUSY_TIMES    4u
+/* A host that starts computes for some 5 s. One that was kept waiting for a CPU for this part of
+ * its time is not given up before so many times that time. */
+#define STARVED_PART 3u
+#define BUSY_TIMES   4u
 
 /* A pipe that poll() calls writable takes this much without blocking (PIPE_BUF). */
 #define WRITE_CHUNK 4096
@@ -238,24 +239,13 @@ static void drain_output(struct relay *y, struct stream *s, unsigned number)
         order(y, "C %u\n", number);
 }
 
-/* CPU time that the host has had, in seconds; UINT64_MAX: it is not known. */
-static uint64_t computed_seconds(const struct relay *y)
-{
-    struct timespec time;
-    clockid_t clock;
-
-    if (y->host < 0 || clock_getcpuclockid(y->host, &clock) != 0 || clock_gettime(clock, &time) < 0)
-        return UINT64_MAX;
-    return (uint64_t)time.tv_sec;
-}
-
 static bool has_not_started(const struct relay *y)
 {
     const unsigned waited = y->silent_ticks * y->tick_ms / 1000;
 
     return !y->ready && waited >= y->start_seconds &&
            (waited >= BUSY_TIMES * y->start_seconds ||
-            computed_seconds(y) >= y->start_seconds / STARTING_PART);
+            emulated_process_starved_ms(y->host) / 1000 < waited / STARVED_PART);
 }
 
 static void tick(struct relay *y)

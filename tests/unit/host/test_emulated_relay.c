@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "host/emulated_process.h"
 #include "host/emulated_relay.h"
 
 #define BYTES 200000u
@@ -186,6 +188,41 @@ static void a_host_that_ends_before_its_command_is_told(void **state)
     assert_int_equal(read_output(&c, &bytes), 100 + RELAY_SILENCE);
 }
 
+/* A process on this thread's CPU; it computes, or sleeps. */
+static pid_t process_beside(bool computes)
+{
+    const pid_t pid = fork();
+
+    if (pid == 0) {
+        alarm(ALARM_SECONDS);
+        while (computes)
+            __asm__ volatile("");
+        for (;;)
+            pause();
+    }
+    return pid;
+}
+
+static void who_waits_for_a_cpu_is_starved_who_sleeps_is_not(void **state)
+{
+    cpu_set_t all, one;
+
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    const pid_t pids[] = {process_beside(true), process_beside(true), process_beside(false)};
+    while (emulated_process_starved_ms(pids[0]) < emulated_process_starved_ms(pids[2]) + 50)
+        usleep(1000);
+    for (unsigned i = 0; i < 3; i++) {
+        kill(pids[i], SIGKILL);
+        waitpid(pids[i], NULL, 0);
+    }
+    assert_int_equal(emulated_process_starved_ms(-1), 0);
+    sched_setaffinity(0, sizeof all, &all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +231,7 @@ int main(void)
         cmocka_unit_test(a_reader_may_be_late),
         cmocka_unit_test(a_host_that_hangs_with_output_is_told),
         cmocka_unit_test(a_host_that_ends_before_its_command_is_told),
+        cmocka_unit_test(who_waits_for_a_cpu_is_starved_who_sleeps_is_not),
     };
 
     alarm(ALARM_SECONDS);
