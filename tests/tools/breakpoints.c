@@ -12,6 +12,7 @@
 #include "base/now.h"
 #include "tests/tools/breakpoint_guest.h"
 #include "tests/tools/breakpoint_programs.h"
+#include "vmm/kvm/kick.h"
 #include "vmm/points/stepper.h"
 
 #define PASSES    1000000u
@@ -367,6 +368,64 @@ static void test_landing(unsigned cpl)
        NULL);
 }
 
+/* ---- steps ---- */
+
+#define STACK_TOP 0x90000u /* of the kernel: vmm/kvm/micro_guest.c */
+#define STORM_NS  40000u
+#define ENTRIES   3000u
+
+static void kick_guest(void *vcpu)
+{
+    vcpu_kick(vcpu);
+}
+
+/* How many steps of an instruction lead to the #DB of the guest's own TF, as its frame shows. */
+static unsigned entries_with_tf(struct stepper *stepper, const struct kvm_regs *before)
+{
+    const uint64_t *frame = guest_memory_at(&guest.vm.memory, STACK_TOP - 40, 40);
+    struct step done;
+    struct err e = {0};
+    unsigned good = 0;
+
+    for (unsigned i = 0; i < ENTRIES; i++) {
+        vcpu_set_regs(&guest.vcpu, before);
+        do {
+            if (stepper_step(stepper, &done, &last, &e) < 0)
+                fail(e.text);
+        } while (done.kind == STEP_KICK);
+        good += done.kind == STEP_ENTRY && frame[0] != before->rip && frame[2] & RFLAGS_TF;
+    }
+    return good;
+}
+
+/* A kick may come when the frame is pushed and the step has not ended. */
+static void test_kicked_entries(void)
+{
+    const struct itimerspec storm = {{.tv_nsec = STORM_NS}, {.tv_nsec = STORM_NS}};
+    struct kick_target target;
+    struct stepper stepper;
+    struct err e = {0};
+    timer_t timer;
+
+    start(PROGRAM(nested), 0, NULL);
+    struct kvm_regs before = *guest.vcpu.regs;
+    before.rip = ADDRESS(nested, inner_at);
+    before.rflags |= RFLAGS_TF;
+    before.rsp = STACK_TOP;
+    stepper_init(&stepper, &guest.vcpu);
+    if (kick_target_begin(&target, kick_guest, &guest.vcpu, &e) < 0 ||
+        kick_timer_create(&timer, &e) < 0)
+        fail(e.text);
+    timer_settime(timer, 0, &storm, NULL);
+    const unsigned good = entries_with_tf(&stepper, &before);
+    timer_delete(timer);
+    kick_target_end(&target);
+    stepper_close(&stepper);
+    ok(good == ENTRIES, "steps of a program that steps itself, kicked all the time", 0, NULL);
+    if (good != ENTRIES)
+        printf("# %u of %u\n", good, ENTRIES);
+}
+
 static void test_means(unsigned cpl, const struct breakpoint_means *means)
 {
     if (!means->works(&guest.vm, cpl)) {
@@ -408,8 +467,10 @@ int main(int argc, char **argv)
             test_landing(cpl);
         }
     }
-    if (!native)
+    if (!native) {
         test_leaving();
+        test_kicked_entries();
+    }
     printf("1..%u\n", number);
     return bad ? 1 : 0;
 }

@@ -264,6 +264,11 @@ void annex_trap_vectors(struct annex *annex, struct vcpu *vcpu, int except, uint
     annex->trapping = true;
 }
 
+bool annex_is_entered(const struct annex *annex, const struct vcpu *vcpu)
+{
+    return annex->trapping && vcpu->regs->rip - annex->base < ANNEX_TRACE;
+}
+
 bool annex_trapped(struct annex *annex, struct vcpu *vcpu, const struct vcpu_exit *exit,
                    uint64_t *handler)
 {

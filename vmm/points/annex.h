@@ -68,6 +68,8 @@ void annex_close(struct annex *annex, struct vcpu *vcpu);
  * Ends with annex_close().
  */
 void annex_trap_vectors(struct annex *annex, struct vcpu *vcpu, int except, uint64_t handler);
+/* Whether the vCPU is on its way to such an exit, or in `handler`: a kick may come there. */
+bool annex_is_entered(const struct annex *annex, const struct vcpu *vcpu);
 /* Whether an exit is such a trap, and where the guest's handler begins. */
 bool annex_trapped(struct annex *annex, struct vcpu *vcpu, const struct vcpu_exit *exit,
                    uint64_t *handler);

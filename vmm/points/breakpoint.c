@@ -8,6 +8,7 @@
 #include "base/now.h"
 #include "mmu/insn.h"
 #include "mmu/walk.h"
+#include "vmm/points/annex.h"
 #include "vmm/points/repeat.h"
 #include "vmm/points/stepper.h"
 #include "vmm/points/watchpoint.h"
@@ -435,9 +436,12 @@ static int run_to_exit(struct breakpoints *set, struct vcpu_exit *exit, struct e
     return vcpu_run(set->vcpu, exit, e);
 }
 
+/* Not where a kick came on the guest's way into its kernel: it is nowhere yet, and comes to us. */
 static bool has_spent_exits(const struct breakpoints *set)
 {
-    return set->most_exits && set->exits >= set->most_exits;
+    return set->most_exits && set->exits >= set->most_exits &&
+           !(trace_is_in_place(set->vcpu->vm) &&
+             annex_is_entered(annex_of(set->vcpu->vm), set->vcpu));
 }
 
 /* vcpu_run(), and what it takes for watched memory. */

@@ -350,6 +350,22 @@ static void look_at_insn(const struct stepper *s, struct stepped *of)
     of->loads_tf = loads_tf(s, &of->insn);
 }
 
+/* A kick may come where the CPU has pushed the frame of an exception already, in front of the
+ * annex's HLT: the step ends behind that. */
+static int run(const struct stepper *s, struct vcpu_exit *exit, struct err *e)
+{
+    bool kicked = false, on_its_way;
+
+    do {
+        if (vcpu_run(s->vcpu, exit, e) < 0)
+            return -1;
+        on_its_way = exit->kind == EXIT_KICK && s->open && annex_is_entered(annex(s), s->vcpu);
+        kicked |= on_its_way;
+    } while (on_its_way);
+    s->vcpu->kick_passed |= kicked;
+    return 0;
+}
+
 int stepper_step(struct stepper *s, struct step *step, struct vcpu_exit *exit, struct err *e)
 {
     struct vcpu *vcpu = s->vcpu;
@@ -382,7 +398,7 @@ int stepper_step(struct stepper *s, struct step *step, struct vcpu_exit *exit, s
         disarm(s);
     else
         arm(s);
-    if (vcpu_run(vcpu, exit, e) < 0)
+    if (run(s, exit, e) < 0)
         return -1;
     if (!s->open)
         disarm(s);
