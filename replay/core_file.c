@@ -3,9 +3,11 @@
 #include <assert.h>
 #include <elf.h>
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/deaf_thread.h"
 #include "mmu/digest.h"
 #include "replay/core_notes.h"
 
@@ -93,36 +95,91 @@ static void put_head(struct bytes *out, const struct core *core)
 
 /* ---- memory ---- */
 
-/* The pages from byte `from` to `to` of memory that are not zero, those beside each other at once.
- * start: where in the file memory is. */
-static int write_pages(const struct guest_memory *m, struct core_output *out, uint64_t start,
-                       uint64_t from, uint64_t to, struct err *e)
+/* Memory being written, by two threads: in the emulated host each write waits for the file server
+ * outside. The lock is for all but what does not change. */
+struct writing {
+    const struct guest_memory *memory;
+    struct core_output *out;
+    uint64_t start; /* where in the file memory is */
+    pthread_mutex_t lock;
+    uint64_t next, end; /* what no thread has taken yet of a range that was touched */
+    uint64_t done;      /* the end of the furthest piece that was written */
+    bool failed;
+    struct err error; /* the first one */
+};
+
+/* Takes the next piece of memory. False: there is none, or it is of no use any more. */
+static bool take_piece(struct writing *w, uint64_t *from, uint64_t *to)
 {
+    pthread_mutex_lock(&w->lock);
+    bool any = !w->failed;
+    if (any && w->next == w->end)
+        any = guest_memory_touched(w->memory, &w->next, &w->end);
+    if (any) {
+        *from = w->next;
+        *to = w->end - *from < WRITE_BYTES ? w->end : *from + WRITE_BYTES;
+        w->next = *to;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return any;
+}
+
+/* The pages from byte `from` to `to` of memory that are not zero, those beside each other at once;
+ * *bytes: how much that is. */
+static int write_pages(const struct writing *w, uint64_t from, uint64_t to, uint64_t *bytes,
+                       struct err *e)
+{
+    const uint8_t *const memory = w->memory->host;
+
+    *bytes = 0;
     for (uint64_t at = from, end; at < to; at = end) {
-        const bool zero = page_is_zero(m->host + at);
-        for (end = at + PAGE_BYTES; end < to && page_is_zero(m->host + end) == zero;)
+        const bool zero = page_is_zero(memory + at);
+        for (end = at + PAGE_BYTES; end < to && page_is_zero(memory + end) == zero;)
             end += PAGE_BYTES;
         if (zero)
             continue;
-        if (core_output_write(out, m->host + at, end - at, start + at, e) < 0)
+        if (core_output_write(w->out, memory + at, end - at, w->start + at, e) < 0)
             return -1;
-        out->bytes += end - at;
+        *bytes += end - at;
     }
     return 0;
+}
+
+static void *write_pieces(void *opaque)
+{
+    struct writing *w = opaque;
+    uint64_t from, to, bytes;
+    struct err e;
+
+    while (take_piece(w, &from, &to)) {
+        int rc = write_pages(w, from, to, &bytes, &e);
+        pthread_mutex_lock(&w->lock);
+        w->out->bytes += bytes;
+        if (w->done < to)
+            w->done = to;
+        if (rc == 0)
+            rc = core_output_done(w->out, w->done, &e);
+        if (rc < 0 && !w->failed)
+            w->error = e;
+        w->failed |= rc < 0;
+        pthread_mutex_unlock(&w->lock);
+    }
+    return NULL;
 }
 
 static int write_memory(const struct guest_memory *m, struct core_output *out, uint64_t start,
                         struct err *e)
 {
-    uint64_t at = 0, end;
+    struct writing w = {.memory = m, .out = out, .start = start, .lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t second;
 
-    while (guest_memory_touched(m, &at, &end)) {
-        const uint64_t to = end - at < WRITE_BYTES ? end : at + WRITE_BYTES;
-        if (write_pages(m, out, start, at, to, e) < 0 || core_output_done(out, to, e) < 0)
-            return -1;
-        at = to;
-    }
-    return 0;
+    const bool alone = deaf_thread_create(&second, write_pieces, &w) != 0;
+    write_pieces(&w);
+    if (!alone)
+        pthread_join(second, NULL);
+    if (w.failed)
+        *e = w.error;
+    return w.failed ? -1 : 0;
 }
 
 int core_file_write(const struct core *core, struct core_output *out, struct err *e)

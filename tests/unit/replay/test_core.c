@@ -509,6 +509,55 @@ static void test_a_compressed_core(void **state)
     munmap((void *)(uintptr_t)file, file_len);
 }
 
+struct told {
+    uint64_t done;
+    unsigned times;
+    atomic_int stop;
+    unsigned stop_at;
+};
+
+static void tell(void *opaque, uint64_t done)
+{
+    struct told *told = opaque;
+
+    assert_true(done >= told->done);
+    told->done = done;
+    if (++told->times == told->stop_at)
+        told->stop = 1;
+}
+
+/* More pieces than there are threads that write. */
+static void test_many_pieces(void **state)
+{
+    static struct vcpu_state cpus[2];
+    const uint64_t from = 0x4000000, bytes = 96u << 20;
+    struct told told = {0};
+    struct core_output out = {.path = "x", .stop = &told.stop, .progress = tell, .opaque = &told};
+    struct err e;
+
+    (void)state;
+    find(ROOT);
+    for (uint64_t at = from; at < from + bytes; at += PAGE_BYTES)
+        *word(at) = at % (3 * PAGE_BYTES) ? at : 0;
+    out.fd = memfd_create("core", MFD_CLOEXEC);
+    assert_int_equal(write_core(cpus, false, &out, &e), 0);
+    assert_true(out.bytes > bytes / 2 && out.bytes < bytes);
+    assert_true(told.times > 12 && told.done >= from + bytes);
+    uint8_t page[PAGE_BYTES];
+    const off_t start = lseek(out.fd, 0, SEEK_END) - (off_t)MEMORY;
+    for (uint64_t at = from; at < from + bytes; at += PAGE_BYTES) {
+        assert_int_equal(pread(out.fd, page, sizeof page, start + (off_t)at), sizeof page);
+        assert_memory_equal(page, word(at), PAGE_BYTES);
+    }
+    close(out.fd);
+    told = (struct told){.stop_at = 5};
+    out.fd = memfd_create("core", MFD_CLOEXEC);
+    assert_int_equal(write_core(cpus, false, &out, &e), -1);
+    assert_string_equal(e.text, "interrupted before x was written");
+    assert_in_range(told.times, 5, 6); /* the other thread's piece */
+    close(out.fd);
+}
+
 static void test_errors(void **state)
 {
     static const atomic_int stop = 1;
@@ -541,6 +590,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_any_symbols, make, drop),
         cmocka_unit_test_setup_teardown(test_a_core, make, drop),
         cmocka_unit_test_setup_teardown(test_a_compressed_core, make, drop),
+        cmocka_unit_test_setup_teardown(test_many_pieces, make, drop),
         cmocka_unit_test_setup_teardown(test_errors, make, drop),
     };
 
