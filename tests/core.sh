@@ -69,12 +69,16 @@ say() {
     echo "<5>place $1" >/dev/kmsg
     echo "= end $1"
 }
+# The shell's own sleep begins with another name.
+named() { until read c </proc/$1/comm && [ "$c" = sleep ]; do :; done; }
 sleep 5000 & sleeper=$!
+named $sleeper
 echo "sleeper $sleeper"
 say 1
 insmod /loop.ko
 say 2
-sleep 1000 & sleep 2000 &
+sleep 1000 & named $!
+sleep 2000 & named $!
 say 3
 while :; do :; done &
 say 4
