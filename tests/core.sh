@@ -126,6 +126,11 @@ from drgn.helpers.linux.pid import for_each_task, find_task
 from drgn.helpers.linux.percpu import per_cpu
 from drgn.helpers.linux.list import list_for_each_entry
 from drgn.helpers.linux.printk import get_dmesg
+def name_of(frame): # an entry in assembler has a symbol only
+    try:
+        return (frame.name or frame.symbol().name).split(".")[0]
+    except LookupError:
+        return ""
 for task in for_each_task(prog):
     print("task", int(task.pid), task.comm.string_().decode())
 for module in list_for_each_entry("struct module", prog["modules"].address_of_(), "list"):
@@ -135,7 +140,7 @@ for frame in prog.stack_trace(find_task(prog, int(sys.argv[1]))):
 running = per_cpu(prog["runqueues"], 0).curr
 print("pid", int(running.pid))
 for frame in prog.stack_trace(running):
-    print("running", frame.name.split(".")[0] if frame.name else "")
+    print("running", name_of(frame))
 for line in get_dmesg(prog).decode(errors="replace").splitlines():
     print("log", line)
 PYTHON
